@@ -1,0 +1,1 @@
+"""Hyperbolic geometry: pure functions in :mod:`hkconv.geometry.lorentz`, and a geoopt manifold on top."""

@@ -1,0 +1,40 @@
+r"""The hyperboloid itself: :math:`\mathbb L^n = \{x : \langle x, x\rangle = 1/k,\ x_t > 0\}`, time first."""
+
+import torch
+from torch import Tensor
+
+from hkconv.geometry.curvature import curvature_radius
+
+
+def inner(x: Tensor, y: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Lorentz inner product :math:`\langle x, y\rangle = -x_t y_t + x_s \cdot y_s`.
+
+    It does not depend on the curvature, which is taken so that all functions here are called alike.
+    For two points use :func:`~hkconv.geometry.relative.dist` instead: this difference of large
+    numbers loses all digits in float32 from radius 8 on.
+
+    Shapes: ``(..., n+1), (..., n+1) -> (...)``.
+    """
+    curvature_radius(curvature)
+    return (x[..., 1:] * y[..., 1:]).sum(-1) - x[..., 0] * y[..., 0]
+
+
+def lift(s: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""The point over given spatial coordinates: :math:`[\sqrt{R^2 + |s|^2},\ s]`.
+
+    Shapes: ``(..., n) -> (..., n+1)``.
+    """
+    R = curvature_radius(curvature)
+    time = (R * R + (s * s).sum(-1, keepdim=True)).sqrt()
+    return torch.cat([time, s], dim=-1)
+
+
+def origin(
+    n: int,
+    curvature: float | Tensor = -1.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    r"""The origin :math:`o = [R, 0, \dots, 0]` of :math:`\mathbb L^n`, a tensor of ``n+1`` coordinates."""
+    return lift(torch.zeros(n, dtype=dtype, device=device), curvature)

@@ -1,0 +1,103 @@
+"""The Lorentz model as a geoopt manifold, so that geoopt's parameters, optimizers and samplers accept it."""
+
+import geoopt
+import torch
+from geoopt.utils import size2shape
+from torch import Tensor
+
+from hkconv.geometry import lorentz
+from hkconv.geometry.curvature import curvature_radius
+
+
+class Lorentz(geoopt.Manifold):
+    r"""The hyperboloid :math:`\{x : \langle x, x\rangle = 1/k,\ x_t > 0\}` of curvature :math:`k < 0`.
+
+    A thin class: every formula lives in :mod:`hkconv.geometry.lorentz`. geoopt ships a manifold of the
+    same name whose distance returns -17.3 for a point with itself at radius 10 in float32.
+
+    Args:
+        curvature: the curvature, or its initial value.
+        learnable: learn it, as ``-exp(log_curvature)``, so that no step can make it non-negative.
+    """
+
+    name = "Lorentz"
+    ndim = 1
+    reversible = False
+
+    def __init__(self, curvature: float = -1.0, learnable: bool = False):
+        super().__init__()
+        curvature_radius(curvature)
+        self.log_curvature = None
+        if learnable:
+            self.log_curvature = torch.nn.Parameter(torch.tensor(-float(curvature)).log())
+        self._fixed_curvature = float(curvature)
+
+    @property
+    def curvature(self) -> float | Tensor:
+        """The curvature: a float, or a 0-d tensor with gradient if it is learned."""
+        return self._fixed_curvature if self.log_curvature is None else -self.log_curvature.exp()
+
+    def dist(self, x: Tensor, y: Tensor, *, keepdim: bool = False) -> Tensor:
+        d = lorentz.dist(x, y, self.curvature)
+        return d.unsqueeze(-1) if keepdim else d
+
+    def inner(self, x: Tensor, u: Tensor, v: Tensor | None = None, *, keepdim: bool = False) -> Tensor:
+        product = lorentz.inner(u, u if v is None else v, self.curvature)
+        return product.unsqueeze(-1) if keepdim else product
+
+    def norm(self, x: Tensor, u: Tensor, *, keepdim: bool = False) -> Tensor:
+        r"""Length of a tangent vector. Its square is :math:`\ge 0`; rounding may say otherwise."""
+        return self.inner(x, u, keepdim=keepdim).clamp(min=0).sqrt()
+
+    def projx(self, x: Tensor) -> Tensor:
+        """The point with the same spatial coordinates."""
+        return lorentz.lift(x[..., 1:], self.curvature)
+
+    def proju(self, x: Tensor, u: Tensor) -> Tensor:
+        r"""Orthogonal projection to the tangent space, :math:`u + \langle x, u\rangle x / R^2`."""
+        R2 = curvature_radius(self.curvature) ** 2
+        return u + lorentz.inner(x, u, self.curvature).unsqueeze(-1) / R2 * x
+
+    def egrad2rgrad(self, x: Tensor, u: Tensor) -> Tensor:
+        """Riemannian gradient: raise the index (negate time), then project."""
+        return self.proju(x, torch.cat([-u[..., :1], u[..., 1:]], dim=-1))
+
+    def expmap(self, x: Tensor, u: Tensor) -> Tensor:
+        return lorentz.exp(x, u, self.curvature)
+
+    def retr(self, x: Tensor, u: Tensor) -> Tensor:
+        """First-order step: move the spatial coordinates and come back by the time coordinate."""
+        return self.projx(x + u)
+
+    def logmap(self, x: Tensor, y: Tensor) -> Tensor:
+        return lorentz.log(x, y, self.curvature)
+
+    def transp(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return lorentz.transport(x, y, v, self.curvature)
+
+    def random_normal(self, *size, std: float = 1.0, dtype=None, device=None) -> geoopt.ManifoldTensor:
+        r"""Points :math:`\exp_o(v)` with :math:`v \sim N(0, \mathrm{std}^2)` of shape ``size``, time included."""
+        shape = size2shape(*size)
+        noise = torch.randn(*shape[:-1], shape[-1] - 1, dtype=dtype, device=device) * std
+        points = lorentz.exp0(torch.nn.functional.pad(noise, (1, 0)), self.curvature)
+        return geoopt.ManifoldTensor(points, manifold=self)
+
+    random = random_normal
+
+    def origin(self, *size, dtype=None, device=None, seed=None) -> geoopt.ManifoldTensor:
+        """The origin, repeated to shape ``size``. ``seed`` is part of geoopt's signature and unused."""
+        shape = size2shape(*size)
+        point = lorentz.origin(shape[-1] - 1, self.curvature, dtype=dtype, device=device)
+        return geoopt.ManifoldTensor(point.expand(shape).clone(), manifold=self)
+
+    def _check_point_on_manifold(self, x: Tensor, *, atol=1e-5, rtol=1e-5):
+        ok = torch.allclose(self.projx(x)[..., 0], x[..., 0], atol=atol, rtol=rtol)
+        return ok, None if ok else "the time coordinate is not sqrt(R² + |x_s|²)"
+
+    def _check_vector_on_tangent(self, x: Tensor, u: Tensor, *, atol=1e-5, rtol=1e-5):
+        scale = (x * u).abs().sum(-1).amax().item() if x.numel() else 0.0
+        ok = bool((lorentz.inner(x, u, self.curvature).abs() <= atol + rtol * scale).all())
+        return ok, None if ok else "the Lorentz inner product with the point is not zero"
+
+    def extra_repr(self) -> str:
+        return f"curvature={float(torch.as_tensor(self.curvature).detach()):g}, learnable={self.log_curvature is not None}"

@@ -1,0 +1,106 @@
+r"""Exponential and logarithmic maps, parallel transport, and the translation of points built from them.
+
+Tangent vectors carry ``n+1`` coordinates like points; at the origin the first one is zero.
+"""
+
+import torch
+from torch import Tensor
+
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.hyperboloid import inner, lift
+from hkconv.geometry.relative import excess, ominus, oplus
+
+
+def max_radius(dtype: torch.dtype) -> float:
+    r"""The largest :math:`d(o, x)/R` up to which squares of coordinates stay finite in ``dtype``.
+
+    About 40 in float32 and 350 in float64. Points beyond have no usable coordinates, so the
+    exponential maps end there instead of returning infinity: the direction, and its gradient, are kept.
+    """
+    return float(torch.log(torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)) * 0.45)
+
+
+def _safe_norm(v: Tensor) -> tuple[Tensor, Tensor]:
+    """Euclidean norm with gradient 0 at 0, and the mask of zeros."""
+    square = (v * v).sum(-1, keepdim=True)
+    zero = square == 0
+    return torch.where(zero, 1, square).sqrt(), zero
+
+
+def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Exponential map at the origin: :math:`[\cdot,\ R \sinh(|v_s|/R)\, v_s/|v_s|]`, time by :func:`lift`.
+
+    Args:
+        v: tangent vectors at the origin, ``(..., n+1)`` with ``v_t = 0``.
+        curvature: negative curvature.
+    """
+    R = curvature_radius(curvature)
+    v_s = v[..., 1:]
+    norm, zero = _safe_norm(v_s)
+    radius = (norm / R).clamp(max=max_radius(v.dtype))
+    factor = torch.where(zero, 1, R * torch.sinh(radius) / norm)
+    return lift(factor * v_s, curvature)
+
+
+def log0(u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Logarithmic map at the origin: :math:`[0,\ R \operatorname{arsinh}(|u_s|/R)\, u_s/|u_s|]`."""
+    R = curvature_radius(curvature)
+    u_s = u[..., 1:]
+    norm, zero = _safe_norm(u_s)
+    factor = torch.where(zero, 1, R * torch.asinh(norm / R) / norm)
+    return torch.cat([torch.zeros_like(u[..., :1]), factor * u_s], dim=-1)
+
+
+def exp(x: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Exponential map :math:`\exp_x(v) = \cosh(\phi) x + \sinh(\phi)/\phi\, v`, :math:`\phi = \sqrt{-k}\,|v|`.
+
+    Computed as :math:`\exp_o(w) \oplus x`, with :math:`w` the vector carried to the origin, so that it shares
+    the stable function behind every distance.
+
+    Shapes: ``(..., n+1), (..., n+1) -> (..., n+1)``.
+    """
+    R = curvature_radius(curvature)
+    at_origin = v[..., 1:] - v[..., :1] / (R + x[..., :1]) * x[..., 1:]
+    step = exp0(torch.cat([torch.zeros_like(v[..., :1]), at_origin], dim=-1), curvature)
+    return lift(oplus(step, x, curvature)[..., 1:], curvature)
+
+
+def log(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Logarithmic map :math:`\log_x(u)`, the tangent vector at ``x`` that :func:`exp` carries to ``u``.
+
+    Shapes: ``(..., n+1), (..., n+1) -> (..., n+1)``.
+    """
+    R = curvature_radius(curvature)
+    w = log0(ominus(u, x, curvature), curvature)[..., 1:]
+    x_s = x[..., 1:]
+    time = (x_s * w).sum(-1, keepdim=True) / R
+    return torch.cat([time, w + time / (R + x[..., :1]) * x_s], dim=-1)
+
+
+def transport(x: Tensor, y: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Parallel transport along the geodesic,
+    :math:`PT_{x \to y}(v) = v + \frac{\langle y, v\rangle}{R^2 - \langle x, y\rangle}(x + y)`.
+
+    The paper's text lacks the first term. Because :math:`\langle x, v\rangle = 0`, the inner product is
+    taken with the difference ``y - x``, which cancels less.
+
+    Shapes: ``(..., n+1), (..., n+1), (..., n+1) -> (..., n+1)``.
+    """
+    R2 = curvature_radius(curvature) ** 2
+    factor = inner(y - x, v, curvature).unsqueeze(-1) / (R2 * (2 + excess(x, y, curvature)))
+    return v + factor * (x + y)
+
+
+def translate(x: Tensor, y: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""Translation of points, :math:`T_{x \to y}(u) = \exp_y(PT_{x \to y}(\log_x u))`, equation (3) of the paper.
+
+    As an isometry it is linear in ``u``: with :math:`\delta_{ab}` the excess of two points,
+    :math:`T(u) = u + (1 + \delta_{xu})(y - x)
+    + \frac{\delta_{xu} + \delta_{xy} + \delta_{xu}\delta_{xy} - \delta_{yu}}{2 + \delta_{xy}}(x + y)`.
+
+    Shapes: ``(..., n+1), (..., n+1), (..., n+1) -> (..., n+1)``.
+    """
+    to_u, to_y, y_to_u = (excess(a, b, curvature) for a, b in ((x, u), (x, y), (y, u)))
+    factor = (to_u + to_y + to_u * to_y - y_to_u) / (2 + to_y)
+    moved = u + (1 + to_u) * (y - x) + factor * (x + y)
+    return lift(moved[..., 1:], curvature)
