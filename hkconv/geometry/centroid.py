@@ -18,9 +18,7 @@ from hkconv.geometry.hyperboloid import lift
 from hkconv.geometry.relative import excess
 
 
-def project_mean(
-    mean: Tensor, mean_excess: Tensor, curvature: float | Tensor = -1.0
-) -> tuple[Tensor, Tensor]:
+def project_mean(mean: Tensor, mean_excess: Tensor, curvature: float | Tensor = -1.0) -> tuple[Tensor, Tensor]:
     r"""From the weighted mean :math:`\mu` (lifted) and :math:`\bar\delta` to the centroid and its mass.
 
     Returns:
@@ -39,9 +37,7 @@ def effective_weight(weight: Tensor, total: Tensor) -> Tensor:
     return torch.where(total == 0, 1, weight)
 
 
-def centroid(
-    x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: float | Tensor = -1.0
-) -> Tensor:
+def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: float | Tensor = -1.0) -> Tensor:
     r"""Weighted centroid :math:`\mathrm{HCent}(\{x_i\}, \nu) = s / (\sqrt{-k}\,|\,\|s\|_L\,|)`,
     :math:`s = \sum_i \nu_i x_i`.
 

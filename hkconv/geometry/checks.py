@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.hyperboloid import lift
 
 _enabled = os.environ.get("HKCONV_DEBUG", "0") not in {"", "0"}
@@ -51,7 +52,7 @@ def _check_on_manifold(x: Tensor, curvature: float | Tensor, name: str) -> None:
     tolerance = torch.finfo(rows.dtype).eps ** 0.5
     off = (rows[:, 0] - time).abs() > tolerance * time
     _report_first(
-        off, f"{name} is off the manifold of curvature {float(curvature):g} (time != sqrt(R² + |x_s|²))"
+        off, f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))"
     )
 
 

@@ -21,3 +21,8 @@ def curvature_radius(curvature: float | Tensor) -> float | Tensor:
     if not torch.compiler.is_compiling() and curvature.device.type == "cpu" and not curvature < 0:
         raise InputError(f"curvature must be negative, got {curvature.item()}")
     return (-curvature).rsqrt()
+
+
+def curvature_value(curvature: float | Tensor) -> float:
+    """The curvature as a plain number, without its gradient."""
+    return curvature.detach().item() if isinstance(curvature, Tensor) else float(curvature)

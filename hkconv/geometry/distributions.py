@@ -49,9 +49,7 @@ def wrapped_normal_log_prob(z: Tensor, mean: Tensor, cov: Tensor, curvature: flo
     v = log0(ominus(z, mean, curvature), curvature)[..., 1:]
     m = v.size(-1)
     white = torch.linalg.solve_triangular(scale, v.unsqueeze(-1), upper=False).squeeze(-1)
-    log_normal = (
-        -0.5 * (white * white).sum(-1) - scale.diagonal().log().sum() - 0.5 * m * math.log(2 * math.pi)
-    )
+    log_normal = -0.5 * (white * white).sum(-1) - scale.diagonal().log().sum() - 0.5 * m * math.log(2 * math.pi)
     return log_normal - (m - 1) * _log_sinhc(torch.linalg.vector_norm(v, dim=-1) / R)
 
 

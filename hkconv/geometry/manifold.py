@@ -6,7 +6,7 @@ from geoopt.utils import size2shape
 from torch import Tensor
 
 from hkconv.geometry import lorentz
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import curvature_radius, curvature_value
 
 
 class Lorentz(geoopt.Manifold):
@@ -100,4 +100,4 @@ class Lorentz(geoopt.Manifold):
         return ok, None if ok else "the Lorentz inner product with the point is not zero"
 
     def extra_repr(self) -> str:
-        return f"curvature={float(torch.as_tensor(self.curvature).detach()):g}, learnable={self.log_curvature is not None}"
+        return f"curvature={curvature_value(self.curvature):g}, learnable={self.log_curvature is not None}"

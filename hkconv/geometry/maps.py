@@ -3,11 +3,14 @@ r"""Exponential and logarithmic maps, parallel transport, and the translation of
 Tangent vectors carry ``n+1`` coordinates like points; at the origin the first one is zero.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.hyperboloid import inner, lift
+from hkconv.geometry.norm import safe_norm
 from hkconv.geometry.relative import excess, ominus, oplus
 
 
@@ -20,11 +23,12 @@ def max_radius(dtype: torch.dtype) -> float:
     return float(torch.log(torch.tensor(torch.finfo(dtype).max, dtype=torch.float64)) * 0.45)
 
 
-def _safe_norm(v: Tensor) -> tuple[Tensor, Tensor]:
-    """Euclidean norm with gradient 0 at 0, and the mask of zeros."""
-    square = (v * v).sum(-1, keepdim=True)
-    zero = square == 0
-    return torch.where(zero, 1, square).sqrt(), zero
+def _per_length(v: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """``function(|v|) / |v| * v``, for a function with ``function(r) ~ r`` at 0."""
+    norm = safe_norm(v)
+    zero = norm == 0
+    safe = torch.where(zero, 1, norm)
+    return torch.where(zero, 1, function(safe) / safe) * v
 
 
 def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
@@ -35,20 +39,15 @@ def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
         curvature: negative curvature.
     """
     R = curvature_radius(curvature)
-    v_s = v[..., 1:]
-    norm, zero = _safe_norm(v_s)
-    radius = (norm / R).clamp(max=max_radius(v.dtype))
-    factor = torch.where(zero, 1, R * torch.sinh(radius) / norm)
-    return lift(factor * v_s, curvature)
+    limit = max_radius(v.dtype)
+    return lift(_per_length(v[..., 1:], lambda r: R * torch.sinh((r / R).clamp(max=limit))), curvature)
 
 
 def log0(u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     r"""Logarithmic map at the origin: :math:`[0,\ R \operatorname{arsinh}(|u_s|/R)\, u_s/|u_s|]`."""
     R = curvature_radius(curvature)
-    u_s = u[..., 1:]
-    norm, zero = _safe_norm(u_s)
-    factor = torch.where(zero, 1, R * torch.asinh(norm / R) / norm)
-    return torch.cat([torch.zeros_like(u[..., :1]), factor * u_s], dim=-1)
+    space = _per_length(u[..., 1:], lambda r: R * torch.asinh(r / R))
+    return torch.cat([torch.zeros_like(u[..., :1]), space], dim=-1)
 
 
 def exp(x: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:

@@ -8,7 +8,9 @@ and :math:`S_\perp`, the part of :math:`S` across :math:`D`, the excess
     \delta = -\langle x, u\rangle / R^2 - 1
            = \frac{|D|^2 (4 R^2 + |S_\perp|^2)}{4 R^2 (R^2 + u_t x_t + p)}
 
-has only non-negative terms where :math:`p > -R^2`; elsewhere the plain form does not cancel.
+has only non-negative terms where :math:`p > -R^2`; elsewhere the plain form does not cancel. Because
+:math:`S = 2x_s + D = 2u_s - D`, :math:`S_\perp` is twice the part across :math:`D` of the *shorter* of the two
+points, which rounds least.
 """
 
 import torch
@@ -28,13 +30,17 @@ def excess(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     """
     R2 = curvature_radius(curvature) ** 2
     x_t, x_s, u_t, u_s = x[..., :1], x[..., 1:], u[..., :1], u[..., 1:]
-    D, S, p = u_s - x_s, u_s + x_s, _dot(u_s, x_s)
-    DD = _dot(D, D)
-    across = S - (_dot(S, D) / torch.where(DD == 0, 1, DD)) * D
+    D, p = u_s - x_s, _dot(u_s, x_s)
+    # In units of the longer point, so that squares stay finite up to a distance of 88 R in float32.
+    unit = torch.maximum(u_t, x_t).detach()
+    step = D / unit
+    step2 = _dot(step, step)
+    shorter = torch.where(u_t < x_t, u_s, x_s)
+    across = shorter - _dot(shorter, step) / torch.where(step2 == 0, 1, step2) * step
     facing = p > -R2
     # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN.
     near_p = torch.where(facing, p, 0)
-    near = DD / (R2 + u_t * x_t + near_p) * (1 + _dot(across, across) / (4 * R2))
+    near = step2 * (unit / (R2 + u_t * x_t + near_p) * unit) * (1 + _dot(across, across) / R2)
     return torch.where(facing, near, (u_t * x_t - p) / R2 - 1)
 
 

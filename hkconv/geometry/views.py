@@ -35,7 +35,5 @@ def _room_to_boundary(p: Tensor, R: float | Tensor, model: str) -> Tensor:
     r""":math:`R^2 - |p|^2 = (R - |p|)(R + |p|)`, which must be positive."""
     norm = torch.linalg.vector_norm(p, dim=-1, keepdim=True)
     if not torch.compiler.is_compiling() and p.device.type == "cpu" and not (norm < R).all():
-        raise InputError(
-            f"points of the {model} ball must have norm below {float(R):g}, got {norm.max().item():g}"
-        )
+        raise InputError(f"points of the {model} ball must have norm below {float(R):g}, got {norm.max().item():g}")
     return (R - norm) * (R + norm)

@@ -1,0 +1,32 @@
+# Two commands: `make demo` trains on the embedded dataset, `make test` checks everything.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test clean
+
+demo: .venv/.installed
+	$(BIN)/hkconv train
+
+test: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n auto
+
+clean:
+	rm -rf .venv
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "hkconv needs Python 3.10 or newer; try: make demo PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing hkconv and its dependencies into .venv (a few minutes the first time)"
+	$(PIP) -e .
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(PIP) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,37 @@
+"""``hkconv datasets``: what can be trained on, and where it would come from."""
+
+from typing import Annotated
+
+import typer
+
+from hkconv.cli.output import make_table, print_table
+
+
+def datasets(
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
+    ] = None,
+) -> None:
+    """List the datasets, their sizes and where each would load from.
+
+    Example: hkconv datasets --data ~/graphs
+    """
+    from hkconv.data import describe
+    from hkconv.data.folders import data_root
+
+    root = data_root(data)
+    table = make_table("name", "task", "graphs", "nodes", "edges", "feats", "classes", "from", gap=1)
+    task, location = table.columns[1], table.columns[-1]
+    task.justify = location.justify = "left"
+    location.no_wrap, location.overflow = False, "fold"
+    for info in describe(data):
+        sizes = (info.graphs, info.nodes, info.edges, info.features, info.classes)
+        table.add_row(info.name, info.task, *map(str, sizes), _short(info.location, str(root)))
+    print_table(table)
+    typer.echo(f"Folders are in {root}; + not there yet, will be downloaded; - not there and has no download.")
+
+
+def _short(location: str, root: str) -> str:
+    """The place within the root, which is the same for all, with a mark instead of words."""
+    marked = location.replace("download to ", "+").replace("absent: ", "-")
+    return marked.replace(f"{root}/", "").removesuffix("/raw")

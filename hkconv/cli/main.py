@@ -1,0 +1,73 @@
+"""The command ``hkconv``: its subcommands, and how each ends when something was wrong or Ctrl-C was pressed."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import hkconv
+from hkconv.cli.datasets import datasets
+from hkconv.cli.evaluate import evaluate
+from hkconv.cli.points import points
+from hkconv.cli.train import train
+from hkconv.errors import InputError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Turns what a user did wrong into one line and an exit code, for all commands alike."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            typer.echo("error: " + " ".join(str(error).split()), err=True)
+            raise typer.Exit(BAD_INPUT) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    # Plain help: the boxes leave the descriptions a third of 80 columns.
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hkconv {hkconv.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def hyperbolic_kernel_convolution(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Hyperbolic kernel convolution on graphs: train, check and look at the parts.
+
+    Example: hkconv train
+    """
+
+
+app.command()(train)
+app.command()(evaluate)
+app.command()(datasets)
+app.command()(points)
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    # A terminal or pipe that knows no `±` shows `?` instead of failing.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")
+    app(prog_name="hkconv")

@@ -1,0 +1,103 @@
+"""What every dataset must satisfy before a model sees it, with errors that name the dataset and the fault.
+
+``owner`` is how a message calls the data at hand, for example ``dataset 'texas'``.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from hkconv.errors import InputError
+
+INTEGER_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_features(x: object, owner: str) -> None:
+    """``x`` is a non-empty (N, F) float matrix of finite numbers."""
+    if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        raise InputError(f"features of {owner} must be a 2-D float tensor (nodes, features), got {_what(x)}")
+    if x.size(0) == 0:
+        raise InputError(f"{owner} is an empty graph: at least one node is needed")
+    if x.size(1) == 0:
+        raise InputError(f"features of {owner} have no columns: at least one is needed")
+    bad_rows = (~torch.isfinite(x)).any(dim=1).nonzero()
+    if len(bad_rows):
+        raise InputError(f"features of {owner} contain NaN or Inf, first in row {int(bad_rows[0])}")
+
+
+def check_edges(edge_index: object, num_nodes: int, owner: str) -> None:
+    """``edge_index`` is a (2, E) integer tensor with entries in [0, num_nodes)."""
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise InputError(f"edge_index of {owner} must have shape (2, edges), got {_what(edge_index)}")
+    if edge_index.dtype not in INTEGER_TYPES:
+        raise InputError(f"edge_index of {owner} must hold integers (torch.int64), got {edge_index.dtype}")
+    outside = ((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()
+    if len(outside):
+        column = int(outside[0])
+        raise InputError(
+            f"edge_index of {owner} must stay within [0, {num_nodes}), "
+            f"but column {column} is {tuple(edge_index[:, column].tolist())}"
+        )
+
+
+def check_labels(y: object, count: int, num_classes: int, owner: str) -> None:
+    """``y`` holds ``count`` integer labels in [0, num_classes) and at least two of the classes."""
+    if not isinstance(y, Tensor) or y.shape != (count,) or y.dtype not in INTEGER_TYPES:
+        raise InputError(f"labels of {owner} must be {count} integers in a 1-D tensor, got {_what(y)}")
+    if int(y.min()) < 0 or int(y.max()) >= num_classes:
+        raise InputError(f"labels of {owner} must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
+    if len(y.unique()) < 2:
+        raise InputError(f"labels of {owner} have one class only ({int(y[0])}): at least two are needed")
+
+
+def check_disjoint(parts: Mapping[str, Tensor], owner: str) -> None:
+    """Every part is a non-empty 1-D int64 tensor without repeats and no two parts share a member."""
+    for name, members in parts.items():
+        if not isinstance(members, Tensor) or members.dim() != 1 or members.dtype != torch.int64:
+            raise InputError(f"{name} of {owner} must be a 1-D int64 tensor, got {_what(members)}")
+        if len(members) == 0:
+            raise InputError(f"{name} of {owner} is empty: every part needs at least one member")
+        if int(members.min()) < 0:
+            raise InputError(f"{name} of {owner} must hold indices of zero or more, got {int(members.min())}")
+        repeats = len(members) - len(members.unique())
+        if repeats:
+            raise InputError(f"{name} of {owner} lists {repeats} of its members more than once")
+    for (first, first_members), (second, second_members) in combinations(parts.items(), 2):
+        shared = int(torch.isin(first_members, second_members).sum())
+        if shared:
+            raise InputError(f"{first} and {second} of {owner} share {shared} members: they must be disjoint")
+
+
+def check_pairs(pairs: object, name: str, owner: str) -> None:
+    """``pairs`` is a (2, P) int64 tensor of indices of zero or more."""
+    if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
+        raise InputError(f"{name} of {owner} must be a (2, pairs) int64 tensor, got {_what(pairs)}")
+    if pairs.numel() and int(pairs.min()) < 0:
+        raise InputError(f"{name} of {owner} must hold indices of zero or more, got {int(pairs.min())}")
+
+
+def check_range(largest: int, count: int, owner: str) -> None:
+    """The largest index that a split of ``owner`` mentions exists."""
+    if largest >= count:
+        raise InputError(f"a split of {owner} mentions index {largest}, but indices end at {count - 1}")
+
+
+def check_fractions(fractions: tuple[float, ...]) -> None:
+    """``fractions`` are three positive numbers that sum to one: train, validation and test."""
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise InputError(f"fractions must be three positive numbers (train, val, test) that sum to 1, got {fractions}")
+
+
+def check_num_splits(num_splits: int, owner: str, most: int | None = None) -> None:
+    """``num_splits`` is at least one and, where the splits are given, at most as many as there are."""
+    if num_splits < 1 or (most is not None and num_splits > most):
+        accepted = "at least 1" if most is None else f"from 1 to {most}"
+        raise InputError(f"num_splits of {owner} must be {accepted}, got {num_splits}")
+
+
+def _what(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

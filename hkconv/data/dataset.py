@@ -1,0 +1,218 @@
+"""What the rest of the library knows of a dataset: graphs, labels and splits that were checked on the way in.
+
+A split that leaks cannot be built: the dataclasses refuse overlapping parts, so that no result rests on one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from hkconv.data.checks import (
+    check_disjoint,
+    check_edges,
+    check_features,
+    check_labels,
+    check_pairs,
+    check_range,
+)
+from hkconv.data.pairs import link_keys, pair_keys
+from hkconv.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Disjoint, non-empty int64 indices of the nodes or graphs to train on, to choose with and to test on."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+    def __post_init__(self) -> None:
+        check_disjoint(self.parts, "a split")
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """The three index tensors by name."""
+        return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def largest_index(self) -> int:
+        """The largest index mentioned."""
+        return max(int(members.max()) for members in self.parts.values())
+
+
+@dataclass(frozen=True, eq=False)
+class LinkSplit:
+    """Links of one graph divided for link prediction, with as many non-links to compare them with.
+
+    All five are (2, P) int64 pairs. As *undirected* pairs they have no repeats and nothing in common.
+    Negatives to train on are left to the training loop, which draws new ones every epoch.
+    """
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    val_negatives: Tensor
+    test_negatives: Tensor
+
+    def __post_init__(self) -> None:
+        for name, pairs in self.parts.items():
+            check_pairs(pairs, name, "a link split")
+        num_nodes = self.largest_index + 1
+        keys = {name: pair_keys(pairs, num_nodes) for name, pairs in self.parts.items()}
+        check_disjoint(keys, "a link split")
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """The five pair tensors by name."""
+        return {
+            "train": self.train,
+            "val": self.val,
+            "test": self.test,
+            "val_negatives": self.val_negatives,
+            "test_negatives": self.test_negatives,
+        }
+
+    @property
+    def largest_index(self) -> int:
+        """The largest node index mentioned."""
+        return max((int(pairs.max()) for pairs in self.parts.values() if pairs.numel()), default=0)
+
+    @property
+    def message_edges(self) -> Tensor:
+        """(2, 2 P) edges to pass messages over: the training links in both directions and nothing else."""
+        return torch.cat([self.train, self.train.flip(0)], dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeDataset:
+    """One graph whose nodes are to be classified.
+
+    Args:
+        name: name in the catalog.
+        graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64.
+        splits: node indices; a split need not cover every node.
+        num_classes: number of classes, larger than every label.
+        source: where the data came from.
+        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+    """
+
+    name: str
+    graph: Data
+    splits: list[Split]
+    num_classes: int
+    source: str
+    protocol: str = "clean"
+    task: ClassVar[str] = "node"
+
+    def __post_init__(self) -> None:
+        owner = f"dataset {self.name!r}"
+        check_features(self.graph.x, owner)
+        num_nodes = self.graph.x.size(0)
+        check_edges(self.graph.edge_index, num_nodes, owner)
+        check_labels(self.graph.y, num_nodes, self.num_classes, owner)
+        _check_splits(self.splits, num_nodes, owner)
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns."""
+        return self.graph.x.size(1)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphDataset:
+    """Many graphs, each to be classified as a whole.
+
+    Args:
+        name: name in the catalog.
+        graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64.
+        splits: indices into ``graphs``.
+        num_classes: number of classes, larger than every label.
+        source: where the data came from.
+        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+    """
+
+    name: str
+    graphs: list[Data]
+    splits: list[Split]
+    num_classes: int
+    source: str
+    protocol: str = "clean"
+    task: ClassVar[str] = "graph"
+
+    def __post_init__(self) -> None:
+        owner = f"dataset {self.name!r}"
+        if not self.graphs:
+            raise InputError(f"{owner} has no graphs: at least one is needed")
+        for index, graph in enumerate(self.graphs):
+            self._check_graph(graph, f"graph {index} of {owner}")
+        check_labels(self.labels, len(self.graphs), self.num_classes, owner)
+        _check_splits(self.splits, len(self.graphs), owner)
+
+    def _check_graph(self, graph: Data, owner: str) -> None:
+        check_features(graph.x, owner)
+        check_edges(graph.edge_index, graph.x.size(0), owner)
+        if graph.x.size(1) != self.num_features:
+            raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {self.num_features}")
+        if not isinstance(graph.y, Tensor) or graph.y.numel() != 1:
+            raise InputError(f"{owner} must have one label, y of shape (1,)")
+
+    @property
+    def labels(self) -> Tensor:
+        """(G,) labels of the graphs."""
+        return torch.cat([graph.y.reshape(1) for graph in self.graphs])
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns."""
+        return self.graphs[0].x.size(1)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkDataset:
+    """One graph whose hidden links are to be told from pairs that are not linked.
+
+    ``graph.edge_index`` holds every link, those of validation and test too: a model must pass messages over
+    ``split.message_edges`` and never over ``graph.edge_index``.
+
+    Args:
+        name: name in the catalog.
+        graph: ``x`` (N, F) float32 and ``edge_index`` (2, E) int64; labels are not looked at.
+        splits: each divides all links of the graph.
+        source: where the data came from.
+        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+    """
+
+    name: str
+    graph: Data
+    splits: list[LinkSplit]
+    source: str
+    protocol: str = "clean"
+    task: ClassVar[str] = "link"
+
+    def __post_init__(self) -> None:
+        owner = f"dataset {self.name!r}"
+        check_features(self.graph.x, owner)
+        num_nodes = self.graph.x.size(0)
+        check_edges(self.graph.edge_index, num_nodes, owner)
+        _check_splits(self.splits, num_nodes, owner)
+        links = link_keys(self.graph.edge_index, num_nodes)
+        for split in self.splits:
+            negatives = pair_keys(torch.cat([split.val_negatives, split.test_negatives], dim=1), num_nodes)
+            false_negatives = int(torch.isin(negatives, links).sum())
+            if false_negatives:
+                raise InputError(f"{false_negatives} negatives in a split of {owner} are links of its graph")
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns."""
+        return self.graph.x.size(1)
+
+
+def _check_splits(splits: list[Split] | list[LinkSplit], count: int, owner: str) -> None:
+    if not splits:
+        raise InputError(f"{owner} has no splits: at least one is needed")
+    check_range(max(split.largest_index for split in splits), count, owner)

@@ -1,0 +1,79 @@
+"""Lets PyG read raw files without writing beside them.
+
+PyG writes a ``processed`` folder next to ``raw``, but a data root may be read-only or shared. So the raw folder
+is linked into the user's cache and processed there. PyG writes its processed file bit by bit; to keep other
+processes from seeing half of it, each works in a private folder and renames the finished one into place.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch_geometric
+
+from hkconv.data.folders import cache_folder
+from hkconv.errors import InputError
+
+
+def staged(root: Path, raw_folder: str, process: Callable[[Path], object]) -> Path:
+    """A folder laid out as ``root``, in which the raw folder appears and PyG has already processed it.
+
+    Args:
+        root: the data root, never written to.
+        raw_folder: the raw folder, relative to ``root``.
+        process: opens the PyG dataset below the folder it is given.
+
+    Returns:
+        The folder in the cache to open the PyG dataset from.
+    """
+    raw = (root / raw_folder).resolve()
+    home = cache_folder() / "staged"
+    finished = home / _fingerprint(raw)
+    if finished.is_dir():
+        return finished
+    private = _private_folder(home)
+    try:
+        _link(raw, private / raw_folder)
+        process(private)
+        _rename_unless_there(private, finished)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+    return finished
+
+
+def _fingerprint(raw: Path) -> str:
+    """Changes with the folder, any raw file in it, and the PyG that processes them."""
+    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(raw.iterdir())]
+    identity = repr((str(raw), files, torch_geometric.__version__))
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+def _private_folder(home: Path) -> Path:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=".private-", dir=home))
+    except OSError as error:
+        raise InputError(
+            f"cannot write to the cache folder {str(home)!r} ({error.strerror}): set XDG_CACHE_HOME to one "
+            "that can be written to"
+        ) from error
+
+
+def _link(raw: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True)
+    try:
+        target.symlink_to(raw, target_is_directory=True)
+    except OSError:
+        shutil.copytree(raw, target)
+
+
+def _rename_unless_there(private: Path, finished: Path) -> None:
+    try:
+        os.rename(private, finished)
+    except OSError:
+        # Another process was faster; what it made is the same.
+        if not finished.is_dir():
+            raise

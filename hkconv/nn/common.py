@@ -1,0 +1,32 @@
+"""What the layers share: their curvature, full precision under autocast, and points that stay on the manifold."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.lorentz import lift
+
+
+def register_curvature(module: torch.nn.Module, curvature: float | Tensor) -> None:
+    """Set ``module.curvature``: a float stays one, a Parameter is learned, another tensor is a buffer."""
+    curvature_radius(curvature)
+    if isinstance(curvature, Tensor) and not isinstance(curvature, torch.nn.Parameter):
+        module.register_buffer("curvature", curvature)
+    else:
+        module.curvature = curvature
+
+
+@contextmanager
+def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Geometry in at least float32: no autocast inside, half-precision inputs are promoted."""
+    with torch.autocast(tensors[0].device.type, enabled=False):
+        yield tuple(t.float() if t.dtype in {torch.float16, torch.bfloat16} else t for t in tensors)
+
+
+@torch.no_grad()
+def relift_(points: Tensor, curvature: float | Tensor) -> None:
+    """Recompute the time coordinate in place, as after a change of dtype, which rounds it."""
+    points.copy_(lift(points[..., 1:], curvature))

@@ -1,0 +1,34 @@
+"""The Fermi-Dirac decoder: how likely two points are linked, by how near they are (Krioukov et al. 2010)."""
+
+import torch
+from torch import Tensor
+
+from hkconv.geometry.lorentz import dist
+from hkconv.nn.common import full_precision, register_curvature
+
+
+class FermiDirac(torch.nn.Module):
+    r"""Logits of :math:`p(u \sim v) = 1 / (1 + \exp((d^2(u, v) - r)/t))`, that is :math:`(r - d^2(u, v))/t`.
+
+    The radius :math:`r` and the temperature :math:`t > 0` are learned; they start at 2 and 1 as in HGCN.
+
+    Shapes: ``(..., n+1), (..., n+1) -> (...)``.
+    """
+
+    def __init__(self, *, curvature: float | Tensor = -1.0):
+        super().__init__()
+        register_curvature(self, curvature)
+        self.radius = torch.nn.Parameter(torch.empty(()))
+        self.log_temperature = torch.nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.constant_(self.radius, 2.0)
+        torch.nn.init.zeros_(self.log_temperature)
+
+    def forward(self, u: Tensor, v: Tensor) -> Tensor:
+        with full_precision(u, v) as (u, v):
+            return (self.radius - dist(u, v, self.curvature).square()) * (-self.log_temperature).exp()
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}()"

@@ -1,0 +1,204 @@
+"""HKConv, the hyperbolic kernel convolution: equations (5) to (7) of the paper, and its variants."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import geoopt
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.utils import softmax
+
+from hkconv.errors import InputError
+from hkconv.geometry.checks import check_points, debug
+from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.lorentz import centroid, dist, lift
+from hkconv.geometry.manifold import Lorentz
+from hkconv.nn.centroid import MassScaling
+from hkconv.nn.common import full_precision, register_curvature, relift_
+from hkconv.nn.linear import HLinear
+from hkconv.ops.neighbors import Edges, read_edges
+from hkconv.ops.reference import hk_aggregate
+from hkconv.points import kernel_points
+
+BACKENDS = ("auto", "reference")
+
+
+class HKConv(torch.nn.Module):
+    r"""Hyperbolic kernel convolution :math:`\mathbb L^m \to \mathbb L^n` over the neighbours :math:`x_i` of :math:`x`:
+
+    .. math::
+        x_{ik} &= \mathrm{HLinear}_k(x_i \ominus x), \qquad k = 1, \dots, K \\
+        x_i'   &= \mathrm{HCent}(\{x_{ik}\}_k, \{d(x_i \ominus x, \tilde x_k)\}_k) \\
+        x'     &= \mathrm{HCent}(\{x_i'\}_i, \{w_i\}_i)
+
+    with fixed kernel points :math:`\tilde x_k`. A node without neighbours maps to the origin. Self loops are not
+    added. Equivariant to permutations; without ``root`` and with ``relative=True`` invariant to translations of a
+    neighbourhood along the geodesic through the origin.
+
+    Args:
+        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
+        out_dim: dimension :math:`n` of the output points.
+        kernel_size: number :math:`K` of kernel points.
+        act: activation :math:`\tau` on the relative feature inside HLinear.
+        dropout: rate for the *spatial* coordinates of the input, drawn once a node; time is recomputed.
+        points: ``"optimal"`` (minimal energy, equation (2)), ``"random"`` (HKN-random: wrapped normal),
+            ``"trainable"`` (HKN-train: a manifold parameter that starts at the optimal points), or a tensor
+            ``(K, m+1)`` of points.
+        relative: ``False`` gives HKN-direct: HLinear of :math:`x_i` instead of :math:`x_i \ominus x`.
+        attention: ``"distance"`` learns :math:`w_i = \mathrm{softmax}_i(-d^2(q, k_i)/\sqrt n)` with queries and
+            keys from two HLinear of :math:`x` and :math:`x_i`.
+        root: mix in the node itself: the centroid of the convolution and of :math:`\mathrm{HLinear}(x)` with a
+            learned weight. Beyond the paper; without it the layer cannot see where a node is.
+        mass: keep the mass of the last centroid, see :class:`~hkconv.nn.centroid.MassScaling`. Beyond the paper.
+        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+        backend: ``"reference"`` is plain PyTorch; ``"auto"`` takes the fastest there is for the input.
+
+    Shapes:
+        - **x**: points ``(N, m+1)``, or ``(x_source, x_target)`` for a bipartite graph
+        - **edge_index**: ``(2, E)`` of any integer type, source to target; PyG's ``EdgeIndex``; or a torch sparse
+          matrix ``(N_target, N_source)``, whose values are the weights unless ``edge_weight`` is given
+        - **edge_weight**: non-negative ``(E,)``
+        - **output**: points ``(N_target, n+1)``
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        kernel_size: int,
+        *,
+        act: str | Callable[[Tensor], Tensor] | None = None,
+        dropout: float = 0.0,
+        points: Literal["optimal", "random", "trainable"] | Tensor = "optimal",
+        relative: bool = True,
+        attention: Literal["distance"] | None = None,
+        root: bool = False,
+        mass: bool = False,
+        curvature: float | Tensor = -1.0,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        if kernel_size < 1:
+            raise InputError(f"kernel_size must be at least 1, got {kernel_size}")
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        if attention not in {None, "distance"}:
+            raise InputError(f"attention must be None or 'distance', got {attention!r}")
+        if backend not in BACKENDS:
+            raise InputError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+        self.in_dim, self.out_dim, self.kernel_size = in_dim, out_dim, kernel_size
+        self.dropout, self.relative, self.backend = dropout, relative, backend
+        register_curvature(self, curvature)
+        self.linear = HLinear(in_dim, out_dim, kernel_size, act=act, curvature=curvature)
+        self.query = self.key = self.root = self.root_logit = self.mass = None
+        if attention == "distance":
+            self.query = HLinear(in_dim, out_dim, curvature=curvature)
+            self.key = HLinear(in_dim, out_dim, curvature=curvature)
+        if root:
+            self.root = HLinear(in_dim, out_dim, act=act, curvature=curvature)
+            self.root_logit = torch.nn.Parameter(torch.zeros(()))
+        if mass:
+            self.mass = MassScaling(out_dim)
+        self._set_points(points)
+
+    def _set_points(self, points: str | Tensor) -> None:
+        curvature = curvature_value(self.curvature)
+        if isinstance(points, Tensor):
+            if points.shape != (self.kernel_size, self.in_dim + 1):
+                wanted = (self.kernel_size, self.in_dim + 1)
+                raise InputError(f"points must have shape {wanted}, got {tuple(points.shape)}")
+            with debug():
+                check_points(points, self.in_dim, curvature, "points")
+            values = points.detach().clone()
+        elif points in {"optimal", "trainable"}:
+            values = kernel_points(self.kernel_size, self.in_dim, curvature)
+        elif points == "random":
+            # Drawn from torch's generator, so that layers differ and torch.manual_seed still decides.
+            seed = int(torch.randint(2**31, ()))
+            values = kernel_points(self.kernel_size, self.in_dim, curvature, method="random", seed=seed)
+        else:
+            raise InputError(f"points must be 'optimal', 'random', 'trainable' or a tensor, got {points!r}")
+        values = values.to(torch.get_default_dtype())
+        relift_(values, curvature)
+        if isinstance(points, str) and points == "trainable":
+            self.points = geoopt.ManifoldParameter(values, manifold=Lorentz(curvature))
+        else:
+            self.register_buffer("points", values)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew. Kernel points keep their places; trainable ones return to the optimal."""
+        for module in (self.linear, self.query, self.key, self.root, self.mass):
+            if module is not None:
+                module.reset_parameters()
+        if self.root_logit is not None:
+            torch.nn.init.zeros_(self.root_logit)
+        if isinstance(self.points, geoopt.ManifoldParameter):
+            curvature = curvature_value(self.curvature)
+            with torch.no_grad():
+                self.points.copy_(kernel_points(self.kernel_size, self.in_dim, curvature))
+
+    def forward(
+        self,
+        x: Tensor | tuple[Tensor, Tensor],
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> Tensor:
+        x_source, x_target = x if isinstance(x, (tuple, list)) else (x, x)
+        if x_target is None:
+            raise InputError("x must be (x_source, x_target): HKConv needs the target points for relative features")
+        check_points(x_source, self.in_dim, self.curvature, "x" if x_source is x_target else "x[0]")
+        if x_source is not x_target:
+            check_points(x_target, self.in_dim, self.curvature, "x[1]")
+        nodes = (x_source.size(0), x_target.size(0))
+        if size is not None and tuple(size) != nodes:
+            raise InputError(f"size must equal the number of points {nodes}, got {tuple(size)}")
+        edges = read_edges(edge_index, edge_weight, nodes)
+        with full_precision(x_source, x_target) as (full_source, full_target):
+            return self._convolve(full_source, full_target, edges, shared=x_source is x_target)
+
+    def _convolve(self, x_source: Tensor, x_target: Tensor, edges: Edges, shared: bool) -> Tensor:
+        x_source = self._drop(x_source)
+        x_target = x_source if shared else self._drop(x_target)
+        if self.query is not None:
+            edges = edges._replace(weight=self._attend(x_source, x_target, edges))
+        out, mass = hk_aggregate(
+            x_source,
+            x_target,
+            edges,
+            self.linear.named_tensors(),
+            # Only the spatial part is data: with a learned curvature the time coordinate follows it.
+            lift(self.points[:, 1:], self.curvature),
+            self.linear.act,
+            self.relative,
+            self.curvature,
+        )
+        if self.mass is not None:
+            out = self.mass(out, mass, self.curvature)
+        return out if self.root is None else self._mix_root(out, x_target)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        if not self.training or self.dropout == 0:
+            return x
+        return lift(F.dropout(x[:, 1:], self.dropout), self.curvature)
+
+    def _attend(self, x_source: Tensor, x_target: Tensor, edges: Edges) -> Tensor:
+        query = self.query(x_target).index_select(0, edges.target)
+        key = self.key(x_source).index_select(0, edges.source)
+        score = -dist(query, key, self.curvature).square() / self.out_dim**0.5
+        attention = softmax(score, edges.target, num_nodes=x_target.size(0))
+        return attention if edges.weight is None else attention * edges.weight
+
+    def _mix_root(self, out: Tensor, x_target: Tensor) -> Tensor:
+        own = torch.sigmoid(self.root_logit)
+        both = torch.stack([out, self.root(x_target)], dim=-2)
+        return centroid(both, torch.stack([1 - own, own]), curvature=self.curvature)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        relift_(self.points, self.curvature)
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim}, kernel_size={self.kernel_size})"

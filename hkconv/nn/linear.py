@@ -1,0 +1,90 @@
+"""The fully hyperbolic linear layer (Chen et al. 2021), alone or K of them stacked for K kernel points."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.resolver import activation_resolver
+
+from hkconv.errors import InputError
+from hkconv.geometry.checks import check_points
+from hkconv.nn.common import full_precision, register_curvature
+from hkconv.ops.linear import hyperbolic_linear
+
+# λσ(0) = 1: a fresh layer puts its outputs at radius arsinh(1) ≈ 0.88 of the unit hyperboloid, where it is
+# neither flat nor saturated; gradients move it from there.
+INITIAL_SCALE = 2.0
+
+
+class HLinear(torch.nn.Module):
+    r"""Hyperbolic linear layer :math:`\mathbb L^m \to \mathbb L^n`,
+
+    .. math::
+        \mathrm{HLinear}(x) = \begin{bmatrix} \sqrt{|h(x)|^2 + R^2} \\ h(x) \end{bmatrix}, \qquad
+        h(x) = \frac{\lambda\,\sigma(v \cdot x + b')}{|W \tau(x) + b|} (W \tau(x) + b).
+
+    Args:
+        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
+        out_dim: dimension :math:`n` of the output points.
+        num_kernels: K maps at once; the output then has one dimension more.
+        act: activation :math:`\tau`, a name that PyG's resolver knows or a callable.
+        bias: learn :math:`b` and :math:`b'`.
+        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+
+    Shapes: ``(..., m+1) -> (..., n+1)``, or ``(..., K, n+1)`` with ``num_kernels=K``.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        num_kernels: int | None = None,
+        *,
+        act: str | Callable[[Tensor], Tensor] | None = None,
+        bias: bool = True,
+        curvature: float | Tensor = -1.0,
+    ):
+        super().__init__()
+        for name, value in (("in_dim", in_dim), ("out_dim", out_dim), ("num_kernels", num_kernels)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        self.in_dim, self.out_dim, self.num_kernels = in_dim, out_dim, num_kernels
+        self.act = None if act is None else activation_resolver(act)
+        register_curvature(self, curvature)
+        leading = () if num_kernels is None else (num_kernels,)
+        self.weight = torch.nn.Parameter(torch.empty(*leading, out_dim, in_dim + 1))
+        self.gate_weight = torch.nn.Parameter(torch.empty(*leading, in_dim + 1))
+        self.log_scale = torch.nn.Parameter(torch.empty(leading))
+        self.bias = torch.nn.Parameter(torch.empty(*leading, out_dim)) if bias else None
+        self.gate_bias = torch.nn.Parameter(torch.empty(leading)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform weights and gates, zero biases, :math:`\\lambda` = 2."""
+        for matrix, fan_out in ((self.weight, self.out_dim), (self.gate_weight, 1)):
+            bound = math.sqrt(6 / (self.in_dim + 1 + fan_out))
+            torch.nn.init.uniform_(matrix, -bound, bound)
+        torch.nn.init.constant_(self.log_scale, math.log(INITIAL_SCALE))
+        for bias in (self.bias, self.gate_bias):
+            if bias is not None:
+                torch.nn.init.zeros_(bias)
+
+    def named_tensors(self) -> dict[str, Tensor | None]:
+        """The parameters under the names that :func:`hkconv.ops.linear.hyperbolic_linear` takes."""
+        return {
+            "weight": self.weight,
+            "bias": self.bias,
+            "gate_weight": self.gate_weight,
+            "gate_bias": self.gate_bias,
+            "log_scale": self.log_scale,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_points(x, self.in_dim, self.curvature, "x")
+        with full_precision(x) as (x,):
+            return hyperbolic_linear(x, **self.named_tensors(), act=self.act, curvature=self.curvature)
+
+    def __repr__(self) -> str:
+        kernels = "" if self.num_kernels is None else f", num_kernels={self.num_kernels}"
+        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim}{kernels})"

@@ -1,0 +1,47 @@
+"""HLinear as a function of its parameters: the fully hyperbolic linear map of Chen et al. (2021), section II-B."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hkconv.geometry.lorentz import lift
+from hkconv.geometry.norm import safe_norm
+
+
+def hyperbolic_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate_weight: Tensor,
+    gate_bias: Tensor | None,
+    log_scale: Tensor,
+    act: Callable[[Tensor], Tensor] | None = None,
+    curvature: float | Tensor = -1.0,
+) -> Tensor:
+    r"""The point over :math:`h(x) = \lambda\,\sigma(v \cdot x + b')\, \frac{W\tau(x) + b}{|W\tau(x) + b|}`.
+
+    Args:
+        x: points, ``(..., m+1)``.
+        weight: ``W``, ``(n, m+1)``, or ``(K, n, m+1)`` for K maps at once.
+        bias: ``b``, ``(n,)`` or ``(K, n)``.
+        gate_weight: ``v``, ``(m+1,)`` or ``(K, m+1)``.
+        gate_bias: ``b'``, ``()`` or ``(K,)``.
+        log_scale: logarithm of ``λ``, ``()`` or ``(K,)``.
+        act: the activation ``τ``.
+        curvature: negative curvature.
+
+    Returns:
+        Points, ``(..., n+1)`` or ``(..., K, n+1)``; the origin where ``Wτ(x) + b = 0``.
+    """
+    n, coordinates = weight.shape[-2:]
+    kernels = weight.shape[:-2]
+    activated = x if act is None else act(x)
+    direction = F.linear(activated, weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, n))
+    direction = direction if bias is None else direction + bias
+    gate = F.linear(x, gate_weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, 1))
+    gate = gate if gate_bias is None else gate + gate_bias.unsqueeze(-1)
+    length = log_scale.exp().unsqueeze(-1) * torch.sigmoid(gate)
+    norm = safe_norm(direction)
+    return lift(length * (direction / torch.where(norm == 0, 1, norm)), curvature)

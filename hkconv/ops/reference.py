@@ -1,0 +1,52 @@
+"""HKConv edge by edge in plain PyTorch: equations (5) to (7) of the paper, what every other backend must equal."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from hkconv.geometry.lorentz import centroid, dist, ominus
+from hkconv.ops.centroid import segment_centroid
+from hkconv.ops.linear import hyperbolic_linear
+from hkconv.ops.neighbors import Edges
+
+
+def hk_aggregate(
+    x_source: Tensor,
+    x_target: Tensor,
+    edges: Edges,
+    linear: dict[str, Tensor | None],
+    points: Tensor,
+    act: Callable[[Tensor], Tensor] | None = None,
+    relative: bool = True,
+    curvature: float | Tensor = -1.0,
+) -> tuple[Tensor, Tensor]:
+    r"""The three steps of HKConv for the neighbours :math:`x_i` of each target :math:`x`:
+
+    .. math::
+        x_{ik} &= \mathrm{HLinear}_k(x_i \ominus x) \\
+        x_i'   &= \mathrm{HCent}(\{x_{ik}\}_k, \{d(x_i \ominus x, \tilde x_k)\}_k) \\
+        x'     &= \mathrm{HCent}(\{x_i'\}_i, \{w_i\}_i)
+
+    With ``relative=False`` (HKN-direct) HLinear sees :math:`x_i` itself. The correlation there,
+    :math:`d(x_i, T_{o \to x}(\tilde x_k))`, is the same number, because :math:`T_{x \to o}` is an isometry.
+
+    Args:
+        x_source: points to gather, ``(N_source, m+1)``.
+        x_target: points to gather at, ``(N_target, m+1)``.
+        edges: who is whose neighbour, and the weights :math:`w_i`.
+        linear: the parameters of K stacked :func:`~hkconv.ops.linear.hyperbolic_linear` by name.
+        points: kernel points, ``(K, m+1)``.
+        act: activation :math:`\tau` inside HLinear.
+        relative: use relative features.
+        curvature: negative curvature.
+
+    Returns:
+        Aggregated points ``(N_target, n+1)``, the origin where there is no neighbour, and their masses.
+    """
+    neighbour = x_source.index_select(0, edges.source)
+    relative_feature = ominus(neighbour, x_target.index_select(0, edges.target), curvature)
+    feature = relative_feature if relative else neighbour
+    transformed = hyperbolic_linear(feature, **linear, act=act, curvature=curvature)
+    correlation = dist(relative_feature.unsqueeze(1), points, curvature)
+    message = centroid(transformed, correlation, dim=1, curvature=curvature)
+    return segment_centroid(message, edges.target, x_target.size(0), edges.weight, curvature)

@@ -1,0 +1,60 @@
+"""From a recipe to what it names: the dataset, the models and how to train them."""
+
+from typing import Any
+
+from hkconv.data import GraphDataset, load
+from hkconv.training.loop import Settings
+from hkconv.training.recipe import Recipe
+from hkconv.training.tasks import Dataset
+
+COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
+HKN_FIELDS = ("kernel_size", "act", "points", "relative", "attention", "root", "mass", "curvature")
+
+
+def load_dataset(recipe: Recipe) -> Dataset:
+    """The dataset of a recipe with its splits."""
+    return load(
+        recipe.dataset,
+        root=recipe.data,
+        task=recipe.task,
+        num_splits=recipe.num_splits,
+        seed=recipe.seed,
+        undirected=recipe.undirected,
+        normalize_features=recipe.normalize_features,
+    )
+
+
+def describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    """What is written of a dataset beside a result, and what a checkpoint must agree with."""
+    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
+    return {
+        "name": dataset.name,
+        "task": dataset.task,
+        "source": dataset.source,
+        "protocol": dataset.protocol,
+        "num_graphs": len(graphs),
+        "num_nodes": sum(graph.x.size(0) for graph in graphs),
+        "num_edges": sum(graph.edge_index.size(1) for graph in graphs),
+        "num_features": dataset.num_features,
+        "num_classes": _num_classes(dataset),
+    }
+
+
+def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
+    """The constructor's arguments of the model ``name``."""
+    chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
+    return {
+        "in_features": dataset.num_features,
+        "num_classes": _num_classes(dataset),
+        "task": dataset.task,
+        **{field: getattr(recipe, field) for field in chosen},
+    }
+
+
+def fit_settings(recipe: Recipe, seed: int) -> Settings:
+    """How the recipe trains, with the seed of one training."""
+    return Settings(recipe.lr, recipe.weight_decay, recipe.epochs, recipe.patience, recipe.batch_size, seed)
+
+
+def _num_classes(dataset: Dataset) -> int | None:
+    return None if dataset.task == "link" else dataset.num_classes

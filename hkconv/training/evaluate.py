@@ -1,0 +1,80 @@
+"""A second look at a finished run: every checkpoint is loaded and tested again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hkconv.errors import InputError
+from hkconv.training.building import describe_dataset, load_dataset
+from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.devices import find_device
+from hkconv.training.recipe import make_recipe
+from hkconv.training.run import METRICS_FILE, list_cells, read_recipe, read_result
+from hkconv.training.summary import Cell
+from hkconv.training.tasks import Dataset, make_task
+
+# Above the rounding of another device or thread count in a ROC-AUC; one node more or less is far above it.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The test metric of one training as it was stored and as it comes out now."""
+
+    cell: Cell
+    metric: str
+    stored: float
+    recomputed: float
+
+    @property
+    def difference(self) -> float:
+        """How far apart the two are."""
+        return abs(self.stored - self.recomputed)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are equal but for rounding."""
+        return self.difference <= TOLERANCE
+
+
+def evaluate_run(folder: Path | str, data: str | None = None, device: str = "auto") -> list[Evaluation]:
+    """Test every checkpoint of a run again.
+
+    Args:
+        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        data: folder of the datasets; by default the one the run used.
+        device: where to compute.
+
+    Returns:
+        One evaluation for each training with a result.
+    """
+    folder = Path(folder)
+    recipe = read_recipe(folder)
+    if data is not None:
+        recipe = make_recipe({**recipe.as_dict(), "data": data})
+    cells = [cell for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()]
+    if not cells:
+        raise InputError(f"run {folder} has no finished training to evaluate; continue it with --resume {folder}")
+    target = find_device(device)
+    dataset = load_dataset(recipe)
+    return [_evaluate_cell(folder, cell, dataset, target) for cell in cells]
+
+
+def _evaluate_cell(folder: Path, cell: Cell, dataset: Dataset, device: torch.device) -> Evaluation:
+    stored = read_result(folder, cell)
+    model, info = load_checkpoint(folder / cell.folder, expected=cell.model)
+    _check_same_data(info.dataset, describe_dataset(dataset), folder / cell.folder)
+    model.to(device)
+    task = make_task(dataset, dataset.splits[cell.split], next(model.parameters()))
+    return Evaluation(cell, stored.metric, stored.test_metric, task.evaluate(model, "test").metric)
+
+
+def _check_same_data(trained_on: dict, found: dict, folder: Path) -> None:
+    for key, here in found.items():
+        before = trained_on.get(key)
+        # The same data may be read from another place.
+        if key != "source" and before != here:
+            raise InputError(
+                f"checkpoint {folder} was trained on data with {key} {before!r}, the data here has {here!r}"
+            )

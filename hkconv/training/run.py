@@ -1,0 +1,183 @@
+"""A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
+
+A run's folder holds ``recipe.json``, ``summary.json`` and for each training ``MODEL/splitI-seedJ/`` with
+``model.safetensors``, ``config.json`` and, written last, ``metrics.json``.
+"""
+
+import time
+from dataclasses import asdict, fields, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from hkconv import models
+from hkconv.errors import InputError
+from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
+from hkconv.training.devices import describe_device, find_device
+from hkconv.training.environment import versions
+from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.loop import fit
+from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.training.reporting import Reporter
+from hkconv.training.seeds import deterministic_algorithms, seed_everything
+from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
+from hkconv.training.tasks import Dataset, make_task
+
+RECIPE_FILE = "recipe.json"
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.json"
+
+# Where a run happens and where its files are does not change what it is.
+FREE_ON_RESUME = {"data", "out", "device"}
+
+
+def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
+    """Train what a recipe asks for and keep every result.
+
+    Nothing is written before data, models and folder are known to be usable. Ctrl-C ends the run in order:
+    the best weights of the current training are kept, and the summary says that the run was interrupted.
+
+    Args:
+        recipe: what to train.
+        reporter: told of every step.
+        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated.
+
+    Returns:
+        All results, as ``summary.json`` has them too.
+    """
+    started = time.perf_counter()
+    reporter = reporter or Reporter()
+    device = find_device(recipe.device)
+    dataset = load_dataset(recipe)
+    for name in recipe.models:
+        models.create(name, **model_config(recipe, name, dataset))
+    folder = _continued_folder(recipe) if resume else _new_folder(recipe)
+    write_json(folder / RECIPE_FILE, recipe.as_dict())
+    cells = list_cells(recipe)
+    results = {cell: read_result(folder, cell) for cell in cells if (folder / cell.folder / METRICS_FILE).exists()}
+    open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
+    reporter.run_started(recipe, open_cells)
+    interrupted = False
+    try:
+        with deterministic_algorithms(recipe.deterministic):
+            for cell in open_cells:
+                reporter.cell_started(cell)
+                results[cell] = _train_cell(cell, recipe, dataset, device, folder, reporter)
+                reporter.cell_ended(results[cell])
+                if results[cell].interrupted:
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        interrupted = True
+    summary = _summarize(recipe, dataset, folder, results, device, time.perf_counter() - started, interrupted)
+    write_json(folder / SUMMARY_FILE, summary.as_dict())
+    return summary
+
+
+def list_cells(recipe: Recipe) -> list[Cell]:
+    """Every training of a recipe, model by model."""
+    seeds = range(recipe.seed, recipe.seed + recipe.seeds)
+    return [Cell(name, split, seed) for name in recipe.models for split in range(recipe.num_splits) for seed in seeds]
+
+
+def read_recipe(folder: Path | str) -> Recipe:
+    """The recipe of the run in ``folder``, with that folder as its ``out``."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
+    return replace(make_recipe(read_json(folder / RECIPE_FILE, "the run's recipe")), out=str(folder))
+
+
+def read_result(folder: Path, cell: Cell) -> CellResult:
+    """The result of a training of the run in ``folder``."""
+    path = folder / cell.folder / METRICS_FILE
+    stored = read_json(path, "the training's metrics")
+    try:
+        return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
+    except KeyError as error:
+        raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
+
+
+def _train_cell(
+    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
+) -> CellResult:
+    seed_everything(cell.seed)
+    config = model_config(recipe, cell.model, dataset)
+    model = models.create(cell.model, **config).to(device)
+    settings = fit_settings(recipe, cell.seed)
+    outcome = fit(model, dataset, dataset.splits[cell.split], settings, reporter.epoch_ended)
+    result = CellResult(
+        **asdict(cell),
+        **{entry: getattr(outcome, entry) for entry in _SCORES},
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    training = {"split": cell.split, **asdict(settings), "device": describe_device(device), "versions": versions()}
+    info = CheckpointInfo(cell.model, config, describe_dataset(dataset), training)
+    save_checkpoint(folder / cell.folder, model, info)
+    history = [asdict(epoch) for epoch in outcome.history]
+    write_json(folder / cell.folder / METRICS_FILE, {**asdict(result), "history": history})
+    return result
+
+
+_SCORES = (
+    "metric",
+    "test_metric",
+    "test_loss",
+    "val_metric",
+    "val_loss",
+    "best_epoch",
+    "epochs",
+    "seconds",
+    "interrupted",
+)
+
+
+def _new_folder(recipe: Recipe) -> Path:
+    if recipe.out is None:
+        name = f"{recipe.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+        candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
+        return make_folder(next(path for path in candidates if not path.exists()), "out")
+    folder = Path(recipe.out)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
+    return make_folder(folder, "out")
+
+
+def _continued_folder(recipe: Recipe) -> Path:
+    if recipe.out is None:
+        raise InputError("out must name the folder of the run to resume")
+    stored = read_recipe(recipe.out)
+    for entry in fields(Recipe):
+        before, now = getattr(stored, entry.name), getattr(recipe, entry.name)
+        if entry.name not in FREE_ON_RESUME and before != now:
+            raise InputError(
+                f"{entry.name} cannot change when a run is resumed: {recipe.out} has {before!r}, got {now!r}"
+            )
+    return make_folder(Path(recipe.out), "out")
+
+
+def _summarize(
+    recipe: Recipe,
+    dataset: Dataset,
+    folder: Path,
+    results: dict[Cell, CellResult],
+    device: torch.device,
+    seconds: float,
+    interrupted: bool,
+) -> RunSummary:
+    tasks = [make_task(dataset, split, torch.empty(0)) for split in dataset.splits]
+    return RunSummary(
+        folder=folder,
+        recipe=recipe,
+        dataset=describe_dataset(dataset),
+        metric=tasks[0].metric,
+        chance_rule=tasks[0].chance,
+        chance=Spread.of([task.chance_score() for task in tasks]),
+        cells=[results[cell] for cell in list_cells(recipe) if cell in results],
+        device=describe_device(device),
+        versions=versions(),
+        seconds=seconds,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,143 @@
+"""What a run of many trainings came to, as numbers to print and as JSON to keep."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from hkconv.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a run."""
+
+    model: str
+    split: int
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Its folder inside the run's."""
+        return f"{self.model}/split{self.split}-seed{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.model} split {self.split} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The scores of one training; ``seed`` is the seed it was done with."""
+
+    model: str
+    split: int
+    seed: int
+    metric: str
+    test_metric: float
+    test_loss: float
+    val_metric: float
+    val_loss: float
+    best_epoch: int
+    epochs: int
+    seconds: float
+    parameters: int
+    interrupted: bool
+
+    @property
+    def cell(self) -> Cell:
+        """Which training it was."""
+        return Cell(self.model, self.split, self.seed)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean of some numbers and their sample deviation, None for a single number."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Mean and deviation of at least one value."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One row of the table: a model over all its trainings that were not interrupted."""
+
+    model: str
+    test: Spread
+    val: Spread
+    parameters: int
+    trainings: int
+    mean_epochs: float
+    seconds: float
+
+    @classmethod
+    def of(cls, results: Sequence[CellResult]) -> "ModelSummary":
+        """The row of at least one training of one model."""
+        return cls(
+            model=results[0].model,
+            test=Spread.of([result.test_metric for result in results]),
+            val=Spread.of([result.val_metric for result in results]),
+            parameters=results[0].parameters,
+            trainings=len(results),
+            mean_epochs=fmean(result.epochs for result in results),
+            seconds=sum(result.seconds for result in results),
+        )
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run: its recipe and data, a row for each model, and every training.
+
+    Args:
+        folder: where the files are.
+        recipe: what was asked for.
+        dataset: see :func:`hkconv.training.building.describe_dataset`.
+        metric: the name of the metric.
+        chance_rule, chance: a rule that needs no model, and its test metric over the splits.
+        cells: every training with a checkpoint, an interrupted one too.
+        device: what it was trained on.
+        versions: of the software.
+        seconds: wall time of this call, without trainings that an earlier one had finished.
+        interrupted: whether Ctrl-C ended the run.
+    """
+
+    folder: Path
+    recipe: Recipe
+    dataset: dict[str, Any]
+    metric: str
+    chance_rule: str
+    chance: Spread
+    cells: list[CellResult]
+    device: str
+    versions: dict[str, str]
+    seconds: float
+    interrupted: bool
+
+    @property
+    def models(self) -> list[ModelSummary]:
+        """A row for each model that finished a training, in the recipe's order."""
+        finished = {
+            name: [result for result in self.cells if result.model == name and not result.interrupted]
+            for name in self.recipe.models
+        }
+        return [ModelSummary.of(results) for results in finished.values() if results]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it. The folder is left out: it may be moved."""
+        return {
+            "interrupted": self.interrupted,
+            "metric": self.metric,
+            "dataset": self.dataset,
+            "chance": {"rule": self.chance_rule, "test": asdict(self.chance)},
+            "models": [asdict(row) for row in self.models],
+            "cells": [asdict(result) for result in self.cells],
+            "recipe": self.recipe.as_dict(),
+            "device": self.device,
+            "versions": self.versions,
+            "seconds": self.seconds,
+        }

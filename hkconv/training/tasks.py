@@ -1,0 +1,213 @@
+"""What a batch, a loss and a metric are: for nodes, for graphs and for links."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data.pairs import link_keys, pair_keys
+from hkconv.data.seeding import seeded_generator
+from hkconv.training.metrics import accuracy, roc_auc
+
+Dataset = NodeDataset | GraphDataset | LinkDataset
+
+# The order of batches and the negatives follow a stream of the seed that no split uses (see hkconv.data.trees).
+BATCH_STREAM = 2**31 + 1
+
+# Enough to keep a device busy, few enough for its memory. It does not change a result: graphs do not mix.
+GRAPHS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class Score:
+    """The metric and the mean loss of one part of the data."""
+
+    metric: float
+    loss: float
+
+
+class Task(Protocol):
+    """One split of a dataset as a training loop sees it.
+
+    ``metric`` names the number to maximise, ``chance`` a rule that needs no model.
+    """
+
+    metric: ClassVar[str]
+    chance: ClassVar[str]
+
+    def batches(self) -> Iterable[Any]:
+        """The training batches of one epoch, one for each step of the optimizer."""
+
+    def loss(self, model: torch.nn.Module, batch: Any) -> Tensor:
+        """The mean loss of a batch, with gradient."""
+
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        """The score of all of ``"train"``, ``"val"`` or ``"test"``; puts the model in evaluation mode."""
+
+    def chance_score(self) -> float:
+        """The test metric of the rule ``chance``."""
+
+
+class NodeTask:
+    """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
+
+    metric = "accuracy"
+    chance = "majority class"
+
+    def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
+        self.graph = _moved(dataset.graph, reference)
+        self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
+
+    def batches(self) -> Iterable[Data]:
+        return [self.graph]
+
+    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
+        return self._loss(model(batch.x, batch.edge_index), "train")
+
+    @torch.no_grad()
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        logits = model.eval()(self.graph.x, self.graph.edge_index)
+        members = self.parts[part]
+        return Score(accuracy(logits[members], self.graph.y[members]), self._loss(logits, part).item())
+
+    def chance_score(self) -> float:
+        return _majority_accuracy(self.graph.y[self.parts["train"]], self.graph.y[self.parts["test"]])
+
+    def _loss(self, logits: Tensor, part: str) -> Tensor:
+        members = self.parts[part]
+        return F.cross_entropy(logits[members], self.graph.y[members])
+
+
+class GraphTask:
+    """Graph classification: shuffled mini-batches of graphs, cross entropy over the graphs of a batch."""
+
+    metric = "accuracy"
+    chance = "majority class"
+
+    def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
+        self.parts = {
+            name: [_moved(dataset.graphs[index], reference) for index in members.tolist()]
+            for name, members in split.parts.items()
+        }
+        generator = seeded_generator(seed, BATCH_STREAM)
+        self.loader = DataLoader(self.parts["train"], batch_size, shuffle=True, generator=generator)
+        self.whole: dict[str, list[Data]] = {}
+
+    def batches(self) -> Iterable[Data]:
+        return self.loader
+
+    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
+        return F.cross_entropy(_graph_logits(model, batch), batch.y)
+
+    @torch.no_grad()
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        if part not in self.whole:
+            self.whole[part] = list(DataLoader(self.parts[part], GRAPHS_AT_ONCE))
+        model.eval()
+        logits = torch.cat([_graph_logits(model, batch) for batch in self.whole[part]])
+        labels = torch.cat([batch.y for batch in self.whole[part]])
+        return Score(accuracy(logits, labels), F.cross_entropy(logits, labels).item())
+
+    def chance_score(self) -> float:
+        train, test = (torch.cat([graph.y for graph in self.parts[part]]) for part in ("train", "test"))
+        return _majority_accuracy(train, test)
+
+
+class LinkTask:
+    """Link prediction: training links against as many pairs without one, drawn anew for every epoch.
+
+    Messages pass over training links alone. Negatives to train on avoid training links and nothing else, for
+    avoiding the hidden ones would give them away.
+    """
+
+    metric = "ROC-AUC"
+    chance = "chance"
+
+    def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
+        self.graph = _moved(dataset.graph, reference)
+        self.num_nodes = self.graph.x.size(0)
+        self.message_edges = split.message_edges.to(reference.device)
+        self.train_links = split.train
+        self.known = link_keys(split.train, self.num_nodes)
+        self.pairs = {
+            "val": (split.val.to(reference.device), split.val_negatives.to(reference.device)),
+            "test": (split.test.to(reference.device), split.test_negatives.to(reference.device)),
+        }
+        self.generator = seeded_generator(seed, BATCH_STREAM)
+
+    def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
+        links = self.train_links.to(self.graph.x.device)
+        return [(links, self._draw_negatives().to(links.device))]
+
+    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return _link_loss(*self._logits(model, batch))
+
+    @torch.no_grad()
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        positive, negative = self._logits(model.eval(), self.pairs[part])
+        return Score(roc_auc(positive, negative), _link_loss(positive, negative).item())
+
+    def chance_score(self) -> float:
+        return 0.5
+
+    def _logits(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = model(self.graph.x, self.message_edges, pairs=torch.cat(batch, dim=1))
+        return logits.tensor_split([batch[0].size(1)])
+
+    def _draw_negatives(self) -> Tensor:
+        wanted = self.train_links.size(1)
+        found = self.train_links.new_empty(2, 0)
+        while found.size(1) < wanted:
+            drawn = torch.randint(self.num_nodes, (2, 2 * wanted), generator=self.generator)
+            usable = (drawn[0] != drawn[1]) & ~torch.isin(pair_keys(drawn, self.num_nodes), self.known)
+            found = torch.cat([found, drawn[:, usable]], dim=1)
+        return found[:, :wanted]
+
+
+def make_task(
+    dataset: Dataset, split: Split | LinkSplit, reference: Tensor, *, batch_size: int = 32, seed: int = 0
+) -> Task:
+    """The task that a dataset is for.
+
+    Args:
+        dataset: graphs and labels.
+        split: one of the dataset's.
+        reference: a tensor with the device and the floating-point type that the features are brought to.
+        batch_size: graphs in a batch of a graph task; the other tasks take all at once.
+        seed: of the order of batches and of the negatives of a link task.
+
+    Returns:
+        The task.
+    """
+    if isinstance(dataset, NodeDataset):
+        return NodeTask(dataset, split, reference)
+    if isinstance(dataset, GraphDataset):
+        return GraphTask(dataset, split, reference, batch_size, seed)
+    return LinkTask(dataset, split, reference, seed)
+
+
+def _moved(graph: Data, reference: Tensor) -> Data:
+    """The graph on the reference's device, its features in the reference's type."""
+    moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
+    if graph.y is not None:
+        moved.y = graph.y.to(reference.device)
+    return moved
+
+
+def _graph_logits(model: torch.nn.Module, batch: Data) -> Tensor:
+    return model(batch.x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
+
+
+def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
+    targets = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
+    return F.binary_cross_entropy_with_logits(torch.cat([positive, negative]), targets)
+
+
+def _majority_accuracy(train: Tensor, test: Tensor) -> float:
+    return (test == train.bincount().argmax()).double().mean().item()

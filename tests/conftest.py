@@ -1,0 +1,54 @@
+"""Fixtures of the whole suite."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(params=[-1.0, -0.3, -2.5], ids=lambda k: f"k={k}")
+def curvature(request) -> float:
+    return request.param
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory):
+    """No test reads or writes the user's cache folder."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_CACHE_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR"):
+            patch.setenv(name, str(folder / name.lower()))
+        patch.delenv("HKCONV_DATA", raising=False)
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real datasets. Read it, never write to it."""
+    folder = Path(os.environ.get("HKCONV_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip("real datasets not found: set HKCONV_TEST_DATA to a folder laid out as docs say")
+    return folder

@@ -1,0 +1,178 @@
+import re
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.errors import InputError
+
+
+def indices(*values):
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def graph(**changes):
+    parts = {
+        "x": torch.randn(5, 3),
+        "edge_index": torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]),
+        "y": torch.tensor([0, 1, 0, 1, 0]),
+    }
+    return Data(**{**parts, **changes})
+
+
+def node_dataset(splits=None, num_classes=2, **changes):
+    splits = [Split(indices(0, 1), indices(2), indices(3, 4))] if splits is None else splits
+    return NodeDataset("foo", graph(**changes), splits, num_classes, "test")
+
+
+def refused(message):
+    return pytest.raises(InputError, match=re.escape(message))
+
+
+def test_split_names_the_overlap_and_its_size():
+    with refused("train and test of a split share 2 members: they must be disjoint"):
+        Split(indices(0, 1, 2), indices(3), indices(1, 2, 4))
+
+
+def test_split_refuses_repeats():
+    with refused("val of a split lists 1 of its members more than once"):
+        Split(indices(0), indices(1, 1), indices(2))
+
+
+@pytest.mark.parametrize("empty", ["train", "val", "test"])
+def test_split_refuses_an_empty_part(empty):
+    parts = {"train": indices(0), "val": indices(1), "test": indices(2), empty: indices()}
+    with refused(f"{empty} of a split is empty"):
+        Split(**parts)
+
+
+def test_split_refuses_masks_in_place_of_indices():
+    with refused("train of a split must be a 1-D int64 tensor, got torch.bool of shape (3,)"):
+        Split(torch.ones(3, dtype=torch.bool), indices(1), indices(2))
+
+
+def test_a_sound_node_dataset_is_accepted():
+    dataset = node_dataset()
+    assert (dataset.task, dataset.protocol, dataset.num_features) == ("node", "clean", 3)
+
+
+def test_int32_edges_are_accepted():
+    node_dataset(edge_index=torch.tensor([[0], [1]], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_the_first_row_that_is_not_finite_is_named(value):
+    x = torch.zeros(5, 3)
+    x[2, 1] = x[4, 0] = value
+    with refused("features of dataset 'foo' contain NaN or Inf, first in row 2"):
+        node_dataset(x=x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(5)}, "features of dataset 'foo' must be a 2-D float tensor"),
+        ({"x": torch.zeros(5, 3, dtype=torch.int64)}, "must be a 2-D float tensor (nodes, features), got torch.int64"),
+        ({"x": None}, "features of dataset 'foo' must be a 2-D float tensor (nodes, features), got NoneType"),
+        ({"x": torch.zeros(0, 3)}, "dataset 'foo' is an empty graph"),
+        ({"x": torch.zeros(5, 0)}, "features of dataset 'foo' have no columns"),
+        ({"edge_index": torch.zeros(3, 2).long()}, "must have shape (2, edges), got torch.int64 of shape (3, 2)"),
+        ({"edge_index": torch.zeros(2, 3)}, "edge_index of dataset 'foo' must hold integers"),
+        ({"edge_index": torch.tensor([[0, 1], [1, 5]])}, "stay within [0, 5), but column 1 is (1, 5)"),
+        ({"edge_index": torch.tensor([[-1], [1]])}, "stay within [0, 5), but column 0 is (-1, 1)"),
+        ({"y": torch.tensor([0.0, 1, 0, 1, 0])}, "labels of dataset 'foo' must be 5 integers"),
+        ({"y": torch.tensor([0, 1, 0])}, "must be 5 integers in a 1-D tensor, got torch.int64 of shape (3,)"),
+        ({"y": torch.tensor([0, 1, 2, 0, 1])}, "must lie in [0, 2), got 0 to 2"),
+        ({"y": torch.tensor([0, 1, -1, 0, 1])}, "must lie in [0, 2), got -1 to 1"),
+        ({"y": torch.ones(5).long()}, "labels of dataset 'foo' have one class only (1)"),
+        ({"splits": []}, "dataset 'foo' has no splits"),
+        ({"splits": [Split(indices(0), indices(1), indices(5))]}, "mentions index 5, but indices end at 4"),
+    ],
+)
+def test_a_faulty_node_dataset_is_refused_in_one_line(changes, message):
+    with refused(message) as caught:
+        node_dataset(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def graph_dataset(graphs):
+    return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test")
+
+
+def labelled_graphs(*labels):
+    return [graph(y=torch.tensor([label])) for label in labels]
+
+
+def test_a_sound_graph_dataset_knows_its_labels():
+    dataset = graph_dataset(labelled_graphs(0, 1, 1))
+    assert dataset.labels.tolist() == [0, 1, 1]
+    assert (dataset.task, dataset.num_features) == ("graph", 3)
+
+
+def test_the_faulty_graph_is_named():
+    graphs = labelled_graphs(0, 1, 0)
+    graphs[2].x[3, 0] = float("nan")
+    with refused("features of graph 2 of dataset 'foo' contain NaN or Inf, first in row 3"):
+        graph_dataset(graphs)
+
+
+def test_graphs_must_agree_in_features():
+    graphs = labelled_graphs(0, 1, 0)
+    graphs[1].x = torch.zeros(5, 4)
+    with refused("graph 1 of dataset 'foo' has 4 features, but graph 0 has 3"):
+        graph_dataset(graphs)
+
+
+def test_a_graph_has_one_label():
+    with refused("graph 0 of dataset 'foo' must have one label"):
+        graph_dataset([graph(), *labelled_graphs(0, 1)])
+
+
+def test_graphs_of_one_class_and_no_graphs_are_refused():
+    with refused("labels of dataset 'foo' have one class only"):
+        graph_dataset(labelled_graphs(1, 1, 1))
+    with refused("dataset 'foo' has no graphs"):
+        graph_dataset([])
+
+
+def pairs(*values):
+    return torch.tensor(values, dtype=torch.int64).t()
+
+
+def link_split(**changes):
+    parts = {
+        "train": pairs((0, 1), (1, 2)),
+        "val": pairs((2, 3)),
+        "test": pairs((3, 4)),
+        "val_negatives": pairs((0, 4)),
+        "test_negatives": pairs((0, 3)),
+    }
+    return LinkSplit(**{**parts, **changes})
+
+
+def test_message_edges_are_the_training_links_both_ways():
+    columns = set(map(tuple, link_split().message_edges.t().tolist()))
+    assert columns == {(0, 1), (1, 0), (1, 2), (2, 1)}
+
+
+def test_a_link_hidden_by_its_direction_is_found():
+    with refused("train and test of a link split share 1 members"):
+        link_split(test=pairs((2, 1)))
+
+
+def test_a_negative_that_is_a_positive_is_found():
+    with refused("val and test_negatives of a link split share 1 members"):
+        link_split(test_negatives=pairs((3, 2)))
+
+
+def test_pairs_must_be_pairs():
+    with refused("val of a link split must be a (2, pairs) int64 tensor, got torch.int64 of shape (3,)"):
+        link_split(val=indices(1, 2, 3))
+
+
+def test_a_negative_that_is_a_link_of_the_graph_is_found():
+    linked = graph(edge_index=torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]]))
+    with refused("1 negatives in a split of dataset 'foo' are links of its graph"):
+        LinkDataset("foo", linked, [link_split()], "test")
+    assert LinkDataset("foo", graph(), [link_split()], "test").task == "link"

@@ -1,0 +1,87 @@
+"""HKConv as the paper writes it: log, transport, exp, one neighbour at a time, in float64, corrected by the errata.
+
+Nothing here is shared with the package, so that the two can disagree.
+"""
+
+import math
+
+import torch
+
+
+def inner(x, y):
+    return -x[0] * y[0] + x[1:] @ y[1:]
+
+
+def lift(s, k):
+    return torch.cat([torch.sqrt(s @ s - 1 / k).reshape(1), s])
+
+
+def origin(n, k):
+    return lift(torch.zeros(n, dtype=torch.float64), k)
+
+
+def dist(x, y, k):
+    return torch.acosh((k * inner(x, y)).clamp(min=1)) / math.sqrt(-k)
+
+
+def log(x, u, k):
+    psi = k * inner(x, u)
+    v = u - psi * x
+    length = torch.sqrt(inner(v, v).clamp(min=0))
+    if length < 1e-12:
+        return torch.zeros_like(x)
+    return torch.acosh(psi.clamp(min=1)) / math.sqrt(-k) * v / length
+
+
+def transport(x, y, v, k):
+    return v + inner(y, v) / (-1 / k - inner(x, y)) * (x + y)
+
+
+def exp(x, v, k):
+    phi = math.sqrt(-k) * torch.sqrt(inner(v, v).clamp(min=0))
+    if phi == 0:
+        return x
+    return torch.cosh(phi) * x + torch.sinh(phi) / phi * v
+
+
+def translate(x, y, u, k):
+    return exp(y, transport(x, y, log(x, u, k), k), k)
+
+
+def centroid(points, weights, k):
+    weights = torch.stack([torch.as_tensor(w, dtype=torch.float64) for w in weights])
+    if (weights == 0).all():
+        weights = torch.ones_like(weights)
+    s = (weights[:, None] * torch.stack(points)).sum(0)
+    return s / (math.sqrt(-k) * torch.sqrt(-inner(s, s)))
+
+
+def hlinear(x, weight, bias, gate_weight, gate_bias, log_scale, k, act=lambda t: t):
+    y = weight @ act(x) + bias
+    h = torch.exp(log_scale) * torch.sigmoid(gate_weight @ x + gate_bias) * y / torch.linalg.norm(y)
+    return lift(h, k)
+
+
+def hkconv(x_source, x_target, edges, weights, linear, points, k, act=lambda t: t, relative=True):
+    """Outputs for all targets. ``edges``: list of (source, target); ``linear``: dict of stacked parameters."""
+    neighbours = [[] for _ in x_target]
+    for (source, target), weight in zip(edges, weights):
+        neighbours[target].append((x_source[source], weight))
+    n = linear["weight"].shape[1]
+    return torch.stack([_one(x, found, linear, points, k, act, relative, n) for x, found in zip(x_target, neighbours)])
+
+
+def _one(x, neighbours, linear, points, k, act, relative, n):
+    o = origin(len(x) - 1, k)
+    if not neighbours:
+        return origin(n, k)
+    messages = []
+    for u, _ in neighbours:
+        z = translate(x, o, u, k)
+        if relative:
+            feature, correlation = z, [dist(z, p, k) for p in points]
+        else:
+            feature, correlation = u, [dist(u, translate(o, x, p, k), k) for p in points]
+        maps = [{name: value[i] for name, value in linear.items()} for i in range(len(points))]
+        messages.append(centroid([hlinear(feature, **m, k=k, act=act) for m in maps], correlation, k))
+    return centroid(messages, [w for _, w in neighbours], k)

@@ -1,0 +1,60 @@
+import literal
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.nn import MassScaling, global_centroid_pool
+from hkconv.nn.centroid import pool_with_mass
+from hkconv.testing import assert_on_manifold
+
+
+def test_pools_every_graph_to_its_literal_centroid(dtype, curvature):
+    x = lorentz.lift(torch.randn(6, 3, dtype=dtype), curvature)
+    batch = torch.tensor([0, 2, 0, 2, 2, 0])
+    out = global_centroid_pool(x, batch, 4, curvature=curvature)
+    groups = [list(x[batch == g].double()) for g in range(4)]
+    empty = literal.origin(3, curvature)
+    expected = torch.stack([literal.centroid(g, [1.0] * len(g), curvature) if g else empty for g in groups])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_size_defaults_to_the_last_graph_and_no_batch_means_one_graph():
+    x = lorentz.lift(torch.randn(6, 3, dtype=torch.float64))
+    halves = torch.stack([lorentz.centroid(x[:3]), lorentz.centroid(x[3:])])
+    torch.testing.assert_close(global_centroid_pool(x, torch.tensor([0, 0, 0, 1, 1, 1])), halves)
+    torch.testing.assert_close(global_centroid_pool(x, None), lorentz.centroid(x).unsqueeze(0))
+
+
+def test_mass_scaling_starts_as_the_identity_and_then_moves_by_the_equation(curvature):
+    layer = MassScaling(3).double()
+    point = lorentz.lift(torch.randn(5, 3, dtype=torch.float64), curvature)
+    mass = torch.rand(5, dtype=torch.float64) * 10
+    torch.testing.assert_close(layer(point, mass, curvature), point)
+    with torch.no_grad():
+        layer.scale.copy_(torch.tensor([0.5, -1.0, 0.0]))
+        layer.shift.copy_(torch.tensor([0.0, 2.0, -1.0]))
+    amount = torch.log(1 + mass).unsqueeze(1)
+    out = layer(point, mass, curvature)
+    torch.testing.assert_close(out[:, 1:], point[:, 1:] * (1 + layer.scale * amount) + layer.shift * amount)
+    assert_on_manifold(out, curvature)
+
+
+def test_gradcheck(curvature):
+    space = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0, 2, 0, 2, 2, 0])
+
+    def run(space):
+        return pool_with_mass(lorentz.lift(space, curvature), batch, 3, curvature=curvature)
+
+    assert torch.autograd.gradcheck(run, (space,))
+    layer = MassScaling(3).double()
+    mass = torch.rand(6, dtype=torch.float64, requires_grad=True)
+    inputs = (space, mass, *layer.parameters())
+    assert torch.autograd.gradcheck(lambda s, m, *_: layer(lorentz.lift(s, curvature), m, curvature), inputs)
+
+
+def test_wrong_batch_is_named():
+    with pytest.raises(InputError, match=r"batch must have shape \(6,\), got \(5,\)"):
+        global_centroid_pool(lorentz.lift(torch.randn(6, 3)), torch.zeros(5, dtype=torch.long))
