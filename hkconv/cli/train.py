@@ -117,10 +117,10 @@ def _spread(spread: "Spread") -> str:
 
 def _footer(summary: "RunSummary") -> list[str]:
     recipe, dataset = summary.recipe, summary.dataset
-    repeats = f"{count(recipe.num_splits, 'split')}, {count(recipe.seeds, 'seed')} each (first seed {recipe.seed})"
+    repeats = f"{count(recipe.num_splits, 'split')} x {count(recipe.seeds, 'seed')} (from seed {recipe.seed})"
     lines = [
         f"{dataset['name']}: {dataset['task']} task, {dataset['source']}",
-        f"protocol {dataset['protocol']}: {repeats}, device {summary.device}; mean ± deviation",
+        f"protocol {dataset['protocol']}, mean ± deviation of {repeats}, device {summary.device}",
         f"files: {summary.folder}",
         f"check: hkconv evaluate {shlex.quote(str(summary.folder))}",
     ]

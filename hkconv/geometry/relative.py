@@ -31,16 +31,18 @@ def excess(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     R2 = curvature_radius(curvature) ** 2
     x_t, x_s, u_t, u_s = x[..., :1], x[..., 1:], u[..., :1], u[..., 1:]
     D, p = u_s - x_s, _dot(u_s, x_s)
-    # In units of the longer point, so that squares stay finite up to a distance of 88 R in float32.
+    # In units of the farther point, so that no square overflows up to a distance of 88 R in float32. The unit
+    # drops out of the result and carries no gradient.
     unit = torch.maximum(u_t, x_t).detach()
     step = D / unit
-    step2 = _dot(step, step)
+    length = torch.linalg.vector_norm(step, dim=-1, keepdim=True)
+    along = step / torch.where(length == 0, 1, length)
     shorter = torch.where(u_t < x_t, u_s, x_s)
-    across = shorter - _dot(shorter, step) / torch.where(step2 == 0, 1, step2) * step
+    across = torch.linalg.vector_norm(shorter - _dot(shorter, along) * along, dim=-1, keepdim=True)
     facing = p > -R2
     # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN.
-    near_p = torch.where(facing, p, 0)
-    near = step2 * (unit / (R2 + u_t * x_t + near_p) * unit) * (1 + _dot(across, across) / R2)
+    scale = unit / (R2 + u_t * x_t + torch.where(facing, p, 0)) * unit
+    near = length * length * scale * (1 + across * across / R2)
     return torch.where(facing, near, (u_t * x_t - p) / R2 - 1)
 
 

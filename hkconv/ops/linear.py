@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.geometry.lorentz import lift
-from hkconv.geometry.norm import safe_norm
 
 
 def hyperbolic_linear(
@@ -38,10 +37,13 @@ def hyperbolic_linear(
     n, coordinates = weight.shape[-2:]
     kernels = weight.shape[:-2]
     activated = x if act is None else act(x)
-    direction = F.linear(activated, weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, n))
-    direction = direction if bias is None else direction + bias
+    # The direction has no scale. Taking far inputs in units of their size keeps its square finite for all of them.
+    unit = activated.detach().abs().amax(-1, keepdim=True).clamp(min=1)
+    direction = F.linear(activated / unit, weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, n))
+    if bias is not None:
+        direction = direction + bias / unit.unflatten(-1, (1,) * (len(kernels) + 1))
     gate = F.linear(x, gate_weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, 1))
     gate = gate if gate_bias is None else gate + gate_bias.unsqueeze(-1)
     length = log_scale.exp().unsqueeze(-1) * torch.sigmoid(gate)
-    norm = safe_norm(direction)
-    return lift(length * (direction / torch.where(norm == 0, 1, norm)), curvature)
+    norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
+    return lift(length / torch.where(norm == 0, 1, norm) * direction, curvature)

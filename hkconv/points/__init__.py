@@ -1,6 +1,6 @@
 """Where kernel points come from: the energy of the paper's equation (3), its minimisers, and the random variant."""
 
-#from hkconv.points.energy import kernel_energy
-#from hkconv.points.kernel_points import kernel_points
+from hkconv.points.energy import kernel_energy
+from hkconv.points.kernel_points import kernel_points
 
 __all__ = ["kernel_energy", "kernel_points"]

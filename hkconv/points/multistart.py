@@ -7,6 +7,7 @@ the origin. The lower result wins.
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.points.lbfgs import minimise
 from hkconv.points.orientation import canonical_pose
+from hkconv.points.polar import energy_and_gradient, to_polar
 
 STARTS = 8
 EXPLORING_EVALUATIONS = 200
@@ -26,59 +28,50 @@ def best_of_many_starts(K: int, dim: int, curvature: float, seed: int) -> Tensor
     used = min(dim, K - 1)  # K points around the origin need no more dimensions than the simplex.
     generator = torch.Generator().manual_seed(seed)
     searches = [_search(K - held, used, curvature, held, generator) for held in (False, True)]
-    energy, tangent = min(searches, key=lambda search: search[0])
-    held = K - tangent.size(0)
-    tangent = torch.nn.functional.pad(canonical_pose(tangent), (1, dim - used, held, 0))
-    return lorentz.exp0(tangent, curvature)
+    _, tangent = min(searches, key=lambda search: search[0])
+    held = K - len(tangent)
+    tangent = canonical_pose(torch.from_numpy(tangent))
+    return lorentz.exp0(torch.nn.functional.pad(tangent, (1, dim - used, held, 0)), curvature)
 
 
-def _search(free: int, dim: int, curvature: float, held: bool, generator: torch.Generator) -> tuple[float, Tensor]:
+def _search(free: int, dim: int, curvature: float, held: bool, generator: torch.Generator) -> tuple[float, np.ndarray]:
     """Lowest energy, and its tangent vectors ``(free, dim)``, over random starts of the free points."""
-    start = _random_starts(free, dim, generator)
 
-    def objective(flat: Tensor) -> Tensor:
-        return tangent_energy(flat.view(-1, free, dim), curvature, held)
+    def objective(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        energy, gradient = tangent_energy(flat.reshape(-1, free, dim), curvature, held)
+        return energy, gradient.reshape(flat.shape)
 
-    flat, energy = minimise(objective, start.flatten(1), max_evaluations=EXPLORING_EVALUATIONS)
-    best = energy.argmin().unsqueeze(0)
-    flat, energy = minimise(objective, flat[best], max_evaluations=POLISHING_EVALUATIONS)
-    return energy.item(), flat.view(free, dim)
-
-
-def _random_starts(free: int, dim: int, generator: torch.Generator) -> Tensor:
-    r"""Random directions at evenly spaced radii up to :math:`\sqrt n`, about the size of the optimum."""
-    noise = torch.randn(STARTS, free, dim, dtype=torch.float64, device="cpu", generator=generator)
-    radius = (torch.arange(free, dtype=torch.float64, device="cpu") + 0.5) / math.sqrt(free)
-    return torch.nn.functional.normalize(noise, dim=-1) * radius.unsqueeze(-1)
+    start = _random_starts(free, dim, generator).reshape(STARTS, -1)
+    flat, energy = minimise(objective, start, max_evaluations=EXPLORING_EVALUATIONS)
+    best = energy.argmin()
+    flat, energy = minimise(objective, flat[best : best + 1], max_evaluations=POLISHING_EVALUATIONS)
+    return energy.item(), flat.reshape(free, dim)
 
 
-def tangent_energy(tangent: Tensor, curvature: float, held: bool) -> Tensor:
-    r"""The energy of :math:`\exp_o(v_k)` for many arrangements at once, from tangent vectors at the origin.
+def _random_starts(free: int, dim: int, generator: torch.Generator) -> np.ndarray:
+    r"""Random directions at evenly spaced radii up to :math:`\sqrt n`, the bound of the simplex radius."""
+    noise = torch.randn(STARTS, free, dim, dtype=torch.float64, generator=generator).numpy()
+    radius = (np.arange(free) + 0.5) / math.sqrt(free)
+    return to_polar(noise)[1] * radius[:, None]
 
-    With radii :math:`r = |v|/R` and angles :math:`\theta`, the hyperbolic law of cosines in a form that does
-    not cancel is :math:`\sinh^2(d/2R) = \sinh^2((r_1 - r_2)/2) + \sinh r_1 \sinh r_2 (1 - \cos\theta)/2`.
-    One matrix product gives all angles, so nothing of size ``K * K * dim`` is formed.
+
+def tangent_energy(tangent: np.ndarray, curvature: float, held: bool) -> tuple[np.ndarray, np.ndarray]:
+    r"""Energies of the points :math:`\exp_o(v)` of many arrangements, and their gradients by :math:`v`.
+
+    Where no point is held, an arrangement with a point within ``CAPTURE_RADIUS`` of the origin is given the
+    gradient 0, so that it counts as settled: the search with a held point covers it.
 
     Args:
-        tangent: spatial parts of tangent vectors, ``(B, n, dim)``.
+        tangent: spatial parts of tangent vectors at the origin, ``(B, n, dim)``.
         curvature: negative curvature.
         held: whether one more point sits at the origin.
 
     Returns:
-        Energies, ``(B,)``. Where no point is held, an arrangement with a point within ``CAPTURE_RADIUS`` of
-        the origin has gradient 0, so that it counts as settled: the other search covers it.
+        Energies ``(B,)`` and gradients ``(B, n, dim)``.
     """
-    R = curvature_radius(curvature)
-    distance = tangent.norm(dim=-1)
-    radius, sinh = distance / R, torch.sinh(distance / R)
-    directions = tangent / distance.unsqueeze(-1)
-    same = torch.eye(tangent.size(-2), dtype=tangent.dtype, device=tangent.device)
-    one_minus_cosine = (1 - directions @ directions.mT).clamp(min=0)
-    gap = radius.unsqueeze(-1) - radius.unsqueeze(-2)
-    square = torch.sinh(gap / 2) ** 2 + sinh.unsqueeze(-1) * sinh.unsqueeze(-2) * one_minus_cosine / 2
-    between = 2 * R * torch.asinh((square + same).sqrt())
-    energy = ((1 - same) / between).sum((-1, -2)) + distance.sum(-1)
-    if held:
-        return energy + (2 / distance).sum(-1)
-    captured = distance.amin(-1) < CAPTURE_RADIUS
-    return torch.where(captured, energy.detach(), energy)
+    distance, direction = to_polar(tangent)
+    energy, by_distance, by_direction = energy_and_gradient(distance, direction, curvature_radius(curvature), held)
+    gradient = by_distance[..., None] * direction + by_direction / distance[..., None]
+    if not held:
+        gradient[distance.min(-1) < CAPTURE_RADIUS] = 0
+    return energy, gradient

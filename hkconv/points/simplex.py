@@ -20,7 +20,7 @@ from hkconv.points.orientation import canonical_pose
 def best_simplex(K: int, dim: int, curvature: float) -> Tensor:
     """The better of the two simplex arrangements of ``K <= dim + 1`` points, ``(K, dim+1)`` in float64."""
     if K == 1:
-        return lorentz.origin(dim, curvature, dtype=torch.float64, device="cpu").unsqueeze(0)
+        return lorentz.origin(dim, curvature, dtype=torch.float64).unsqueeze(0)
     arrangements = [(K, False), (K - 1, True)]
     if K == 2:  # A tie: two points on a line through the origin, which may lie anywhere between them.
         arrangements.pop()
@@ -68,5 +68,5 @@ def _side(vertices: int, radius: float, curvature: float) -> tuple[float, float]
 
 def _unit_simplex(vertices: int) -> Tensor:
     """Unit vectors from the centre of a regular simplex to its vertices, ``(n, n-1)``."""
-    corners = torch.eye(vertices, dtype=torch.float64, device="cpu") - 1 / vertices
+    corners = torch.eye(vertices, dtype=torch.float64) - 1 / vertices
     return torch.nn.functional.normalize(canonical_pose(corners)[:, :-1], dim=-1)

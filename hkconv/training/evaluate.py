@@ -75,6 +75,4 @@ def _check_same_data(trained_on: dict, found: dict, folder: Path) -> None:
         before = trained_on.get(key)
         # The same data may be read from another place.
         if key != "source" and before != here:
-            raise InputError(
-                f"checkpoint {folder} was trained on data with {key} {before!r}, the data here has {here!r}"
-            )
+            raise InputError(f"checkpoint {folder} was trained on data with {key} {before!r}, but here it is {here!r}")

@@ -86,7 +86,9 @@ class RiemannianAdam(torch.optim.Adam):
         state = self.state[point]
         if not state:
             state.update(
-                step=torch.tensor(0.0), exp_avg=torch.zeros_like(gradient), exp_avg_sq=torch.zeros_like(square)
+                step=torch.tensor(0.0, device="cpu"),
+                exp_avg=torch.zeros_like(gradient),
+                exp_avg_sq=torch.zeros_like(square),
             )
         state["step"] += 1
         beta1, beta2 = group["betas"]

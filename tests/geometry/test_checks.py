@@ -63,7 +63,8 @@ def test_points_on_the_manifold_pass(dtype, curvature):
 
 def test_a_learned_curvature_is_checked_without_a_warning():
     k = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
-    with debug(), warnings.catch_warnings(action="error"):
+    with debug(), warnings.catch_warnings():
+        warnings.simplefilter("error")
         check_points(random_points(5, 4, curvature=-0.3), 4, k, "x")
 
 

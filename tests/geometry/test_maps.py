@@ -28,6 +28,11 @@ def assert_close(actual, expected, tolerance=ATOL):
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
+def radius_of(x, curvature):
+    o = lorentz.origin(x.size(-1) - 1, curvature, dtype=x.dtype)
+    return lorentz.dist(o, x, curvature).item() / curvature_scale(curvature)
+
+
 def random_tangents(x):
     return tangent(x, torch.randn_like(x[..., 1:]))
 
@@ -163,16 +168,17 @@ def test_exp0_saturates_and_keeps_the_direction(length, dtype, curvature):
     assert_finite_gradients(lambda s: lorentz.exp0(at_origin(s), curvature), v)
     assert_on_manifold(x, curvature)
     torch.testing.assert_close(torch.nn.functional.normalize(x[1:], dim=-1), direction)
-    radius = lorentz.dist(lorentz.origin(2, curvature, dtype=dtype), x, curvature) / curvature_scale(curvature)
-    assert radius.item() == pytest.approx(max_radius(dtype), rel=1e-5)
+    assert radius_of(x, curvature) == pytest.approx(max_radius(dtype), rel=1e-5)
 
 
 @pytest.mark.parametrize("radius", [0, 5, 10, 20, 38])
 def test_exp_from_anywhere_saturates_too(radius, dtype, curvature):
     x = at_radius(radius, torch.tensor([1.0, 0, 0], dtype=torch.float64), curvature).to(dtype)
     v = torch.tensor([600.0, 0.0, 800.0], dtype=dtype)
+    end = lorentz.exp(x, tangent(x, v), curvature)
     assert_finite_gradients(lambda x, v: lorentz.exp(x, tangent(x, v), curvature), x, v)
-    assert_on_manifold(lorentz.exp(x, tangent(x, v), curvature), curvature)
+    assert_on_manifold(end, curvature)
+    assert radius_of(end, curvature) == pytest.approx(max_radius(dtype), rel=1e-5)
 
 
 def test_squares_of_coordinates_at_the_largest_radius_are_finite(dtype, curvature):

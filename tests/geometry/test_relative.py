@@ -96,7 +96,7 @@ def test_ominus_is_the_lorentz_boost(curvature):
 @pytest.mark.parametrize("kind", ["same", "opposite", "orthogonal", "random"])
 def test_float32_dist_agrees_with_sixty_digits(kind, dim, curvature):
     x, y = pairs(kind, dim, curvature)
-    assert worst_dist_error(lorentz.dist(x, y, curvature), x, y, curvature) < 1e-4
+    assert worst_dist_error(lorentz.dist(x, y, curvature), x, y, curvature) < 1e-5
 
 
 @pytest.mark.parametrize("radius", [0, 1e-3, 1, 4, 6, 8])
@@ -107,8 +107,9 @@ def test_float32_ominus_agrees_with_sixty_digits(radius, curvature):
 def test_float32_textbook_distance_is_useless_where_ours_is_exact():
     x, y = pairs("same", 16, -1.0)
     apart = (x != y).any(-1)
-    assert worst_dist_error(textbook_dist(x, y)[apart], x[apart], y[apart], -1.0) > 0.1
-    assert textbook_dist(x, y)[~apart].max() > 1
+    assert worst_dist_error(textbook_dist(x, y)[apart], x[apart], y[apart], -1.0) > 1e-2
+    far = as_float32(at_radius(10, directions(200, 16)), -1.0)
+    assert textbook_dist(far, far).max() > 1
 
 
 @quick

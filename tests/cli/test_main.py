@@ -1,0 +1,34 @@
+import pytest
+
+import hkconv as package
+
+COMMANDS = ("train", "evaluate", "datasets", "points")
+
+
+def test_help_lists_the_commands(hkconv):
+    result = hkconv("--help")
+    assert result.exit_code == 0
+    assert all(command in result.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_has_one_example_and_fits(hkconv, command):
+    result = hkconv(command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.count("Example: hkconv ") == 1
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "\x1b" not in result.stdout
+
+
+def test_version(hkconv):
+    assert hkconv("--version").stdout == f"hkconv {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["trian"], ["train", "--epochs", "many"], ["train", "--depth", "3"], ["evaluate"]]
+)
+def test_usage_errors(hkconv, arguments):
+    result = hkconv(*arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+    assert "Traceback" not in result.stderr

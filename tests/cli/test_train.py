@@ -1,0 +1,131 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hkconv.cli import train as module
+from hkconv.training.checkpoint import load_checkpoint
+
+QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4)
+
+
+def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
+    result = hkconv("train", *QUICK, "--out", "run")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    columns = ("model", "test accuracy %", "validation %", "parameters", "epochs", "seconds")
+    assert lines[0].split() == " ".join(columns).split()
+    rows = {line.split()[0]: line for line in lines}
+    assert rows["mlp"].count("±") == 2
+    assert "majority class" in rows["majority"]
+    assert "protocol clean, mean ± deviation of 2 splits x 1 seed (from seed 0), device cpu" in result.stdout
+    assert "files: run" in lines
+    assert "check: hkconv evaluate run" in lines
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in result.output
+    assert len(result.stderr.splitlines()) == 2
+    load_checkpoint(in_empty_folder / "run" / "mlp" / "split1-seed0")
+    assert (in_empty_folder / "run" / "summary.json").is_file()
+
+
+def test_hkn_on_links(hkconv):
+    arguments = ("--task", "link", "--epochs", 2, "--num-splits", 1, "--model", "hkn", "--hidden-dim", 4)
+    result = hkconv("train", "disease", *arguments, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "test ROC-AUC %" in result.stdout
+    assert "chance" in result.stdout
+
+
+def test_options_override_the_recipe(hkconv):
+    Path("recipe.yaml").write_text("dataset: disease\nmodels: [mlp]\nepochs: 1\nnum_splits: 1\nroot: false\nlr: 1e-2\n")
+    result = hkconv("train", "--recipe", "recipe.yaml", "--epochs", 2, "--out", "run")
+    assert result.exit_code == 0, result.output
+    stored = json.loads(Path("run/recipe.json").read_text())
+    assert (stored["dataset"], stored["epochs"], stored["root"], stored["lr"]) == ("disease", 2, False, 0.01)
+
+
+def test_default_folder_is_in_runs(hkconv):
+    assert hkconv("train", *QUICK).exit_code == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("tree-")
+
+
+def test_resume(hkconv):
+    assert hkconv("train", *QUICK, "--out", "run").exit_code == 0
+    Path("run/mlp/split1-seed0/metrics.json").unlink()
+    result = hkconv("train", "--resume", "run")
+    assert result.exit_code == 0, result.output
+    assert [line[:18] for line in result.stderr.splitlines()] == ["mlp split 1 seed 0"]
+    assert "lr cannot change" in hkconv.fails("train", "--resume", "run", "--lr", 0.5)
+    assert "out cannot be given with resume" in hkconv.fails("train", "--resume", "run", "--out", "other")
+    assert "does not exist" in hkconv.fails("train", "--resume", "nowhere")
+
+
+def test_every_field_of_a_recipe_is_an_option():
+    from dataclasses import fields
+
+    from hkconv.training.recipe import Recipe
+
+    assert set(module.train.__signature__.parameters) == {entry.name for entry in fields(Recipe)} | {"recipe", "resume"}
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("tre",), "unknown dataset 'tre': did you mean tree"),
+        (("cornell-legacy", "--data", "."), "webkb_legacy/cornell/raw"),
+        (("--kernel-size", 0), "kernel_size must be a whole number of at least 1, got 0"),
+        (("--curvature", 0), "curvature must be a number below 0, got 0.0"),
+        (("--curvature", 2), "curvature must be a number below 0, got 2.0"),
+        (("--hidden-dim", 0), "hidden_dim must be"),
+        (("--num-layers", 0), "num_layers must be"),
+        (("--dropout", 1), "dropout must be at least 0 and below 1"),
+        (("--lr", 0), "lr must be a number above 0"),
+        (("--lr", "nan"), "lr must be a number above 0"),
+        (("--models", "hkn,transformer"), "models must be different names from hkn, mlp, gcn"),
+        (("--points", "grid"), "points must be optimal or random or trainable, got 'grid'"),
+        (("--task", "graph"), "task of dataset 'tree' must be"),
+        (("--device", "cuda:99"), "device 'cuda:99' cannot be used"),
+        (("--recipe", "nowhere.yaml"), "recipe nowhere.yaml cannot be read"),
+        (("--data", "nowhere", "texas"), "nowhere"),
+        (("--num-splits", 0), "num_splits must be"),
+        (("--out", "/proc/nowhere"), "out must be a folder that can be written to"),
+    ],
+)
+def test_bad_input_leaves_nothing(hkconv, in_empty_folder, arguments, words):
+    given = () if "--out" in arguments else ("--out", "run")
+    assert words in hkconv.fails("train", *arguments, *given)
+    assert os.listdir(in_empty_folder) == []
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("hiden_dim: 3", "unknown key 'hiden_dim' in the recipe; did you mean 'hidden_dim'?"),
+        ("epochs: many", "epochs must be a whole number of at least 1, got 'many'"),
+        ("[1", "is not valid YAML"),
+    ],
+)
+def test_bad_recipe(hkconv, in_empty_folder, content, words):
+    Path("recipe.yaml").write_text(content)
+    assert words in hkconv.fails("train", "--recipe", "recipe.yaml", "--out", "run")
+    assert os.listdir(in_empty_folder) == ["recipe.yaml"]
+
+
+def test_a_folder_in_use(hkconv, in_empty_folder):
+    Path("run").mkdir()
+    Path("run/mine.txt").touch()
+    assert "out run is not empty" in hkconv.fails("train", "--out", "run")
+    assert os.listdir("run") == ["mine.txt"]
+
+
+def test_a_file_in_place_of_the_folder(hkconv, in_empty_folder):
+    Path("run").touch()
+    assert "out must be a folder" in hkconv.fails("train", "--out", "run")
+
+
+def test_texas_from_real_data(hkconv, real_data):
+    result = hkconv("train", "texas", *QUICK, "--data", real_data, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "texas: node task" in result.stdout

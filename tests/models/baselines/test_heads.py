@@ -1,0 +1,44 @@
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.models.baselines.heads import TaskHead
+
+
+def test_node_head_changes_nothing(dtype, generator):
+    head = TaskHead(8, 3, "node")
+    z = torch.randn(5, head.in_features, generator=generator).to(dtype)
+    assert head.in_features == 3
+    assert torch.equal(head(z), z)
+
+
+def test_graph_head_averages_each_graph(dtype, generator):
+    head = TaskHead(4, 2, "graph").to(dtype)
+    z = torch.randn(5, 4, generator=generator).to(dtype)
+    batch = torch.tensor([0, 0, 2, 2, 2])
+    means = torch.stack([z[:2].relu().mean(0), torch.zeros(4, dtype=dtype), z[2:].relu().mean(0)])
+    torch.testing.assert_close(head(z, batch, 3), head.linear(means))
+    torch.testing.assert_close(head(z), head.linear(z.relu().mean(0, keepdim=True)))
+
+
+def test_link_head_is_the_inner_product(dtype, generator):
+    head = TaskHead(4, None, "link")
+    z = torch.randn(5, 4, generator=generator).to(dtype)
+    pairs = torch.tensor([[0, 1], [4, 1]])
+    torch.testing.assert_close(head(z, pairs=pairs), torch.stack([z[0] @ z[4], z[1] @ z[1]]))
+    with pytest.raises(InputError, match="pairs must be given for a link task"):
+        head(z)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((8, 3, "edge"), "task must be one of node, graph, link, got 'edge'"),
+        ((0, 3, "node"), "hidden_dim must be at least 1, got 0"),
+        ((8, 1, "graph"), "num_classes must be at least 2 for a graph task, got 1"),
+        ((8, None, "node"), "num_classes must be at least 2 for a node task, got None"),
+    ],
+)
+def test_what_cannot_be(arguments, message):
+    with pytest.raises(InputError, match=message):
+        TaskHead(*arguments)

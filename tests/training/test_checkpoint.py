@@ -1,0 +1,103 @@
+import json
+import os
+
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.models import create
+from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
+
+MLP = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
+HKN = {**MLP, "kernel_size": 3, "root": True, "curvature": -0.5}
+CONFIGS = {"hkn": HKN, "mlp": MLP, "gcn": MLP}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    save_checkpoint(tmp_path, create("mlp", **MLP), CheckpointInfo("mlp", MLP))
+    return tmp_path
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_round_trip(name, dtype, tmp_path, generator):
+    model = create(name, **CONFIGS[name]).to(dtype).eval()
+    info = CheckpointInfo(name, CONFIGS[name], {"name": "tree"}, {"seed": 3})
+    save_checkpoint(tmp_path / "deep" / "down", model, info)
+    loaded, loaded_info = load_checkpoint(tmp_path / "deep" / "down", expected=name)
+    assert loaded_info == info
+    assert not loaded.training
+    x = torch.randn(5, 3, generator=generator).to(dtype)
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    assert torch.equal(loaded(x, edges), model(x, edges))
+
+
+def test_can_be_replaced_and_holds_two_files(saved):
+    save_checkpoint(saved, create("gcn", **MLP), CheckpointInfo("gcn", MLP))
+    assert sorted(os.listdir(saved)) == ["config.json", "model.safetensors"]
+    assert load_checkpoint(saved)[1].model == "gcn"
+
+
+def test_missing(tmp_path, saved):
+    with pytest.raises(InputError, match="configuration cannot be read"):
+        load_checkpoint(tmp_path / "nowhere")
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="weights cannot be read"):
+        load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"\x80\x04pickle"])
+def test_weights_of_another_kind(saved, damage):
+    (saved / "model.safetensors").write_bytes(damage)
+    with pytest.raises(InputError, match=r"damaged: .* is not a safetensors file"):
+        load_checkpoint(saved)
+
+
+def test_one_flipped_bit(saved):
+    content = bytearray((saved / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (saved / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"is not the file that config\.json describes"):
+        load_checkpoint(saved)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"format_version": 99}, "has format version 99; this hkconv reads 1"),
+        ({"model": "transformer"}, "unknown model 'transformer'; accepted: hkn, mlp, gcn"),
+        ({"model": "hkn"}, "does not fit its configuration: tensor '.*' is missing"),
+        ({"model": 5}, "'model' in config.json must be a str"),
+        ({"dtype": "int8"}, "dtype 'int8'; accepted: float32, float64"),
+        ({"config": {**MLP, "depth": 3}}, "does not describe a model 'mlp'"),
+        ({"config": {**MLP, "hidden_dim": "wide"}}, "does not describe a model 'mlp'|hidden_dim"),
+        ({"config": {**MLP, "hidden_dim": 5}}, r"tensor '.*' has shape \(.*\), expected \(.*\)"),
+        ({"config": {**MLP, "num_layers": 3}}, "is missing|has shape"),
+    ],
+)
+def test_a_configuration_that_does_not_fit(saved, changes, message):
+    edit_config(saved, **changes)
+    with pytest.raises(InputError, match=message) as caught:
+        load_checkpoint(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_extra_tensors(tmp_path):
+    save_checkpoint(
+        tmp_path, create("mlp", **{**MLP, "num_layers": 3}), CheckpointInfo("mlp", {**MLP, "num_layers": 3})
+    )
+    model = create("mlp", **MLP)
+    model.extra = torch.nn.Linear(2, 2)
+    save_checkpoint(tmp_path, model, CheckpointInfo("mlp", MLP))
+    with pytest.raises(InputError, match=r"tensor 'extra\.\w+' is unknown"):
+        load_checkpoint(tmp_path)
+
+
+def test_another_model_than_expected(saved):
+    with pytest.raises(InputError, match="is of model 'mlp', expected 'hkn'"):
+        load_checkpoint(saved, expected="hkn")

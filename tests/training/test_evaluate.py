@@ -1,0 +1,68 @@
+import json
+
+import pytest
+
+from hkconv.errors import InputError
+from hkconv.training import building
+from hkconv.training.evaluate import evaluate_run
+from hkconv.training.recipe import Recipe
+from hkconv.training.run import train_run
+
+
+@pytest.fixture
+def trained(tree_for_every_name, tmp_path):
+    recipe = Recipe(
+        models=("mlp", "hkn"), epochs=2, num_splits=2, hidden_dim=4, device="cpu", out=str(tmp_path / "run")
+    )
+    train_run(recipe)
+    return tmp_path / "run"
+
+
+def test_every_checkpoint_gives_its_stored_result(trained):
+    evaluations = evaluate_run(trained)
+    assert [str(entry.cell) for entry in evaluations] == [
+        "mlp split 0 seed 0",
+        "mlp split 1 seed 0",
+        "hkn split 0 seed 0",
+        "hkn split 1 seed 0",
+    ]
+    assert all(entry.difference == 0 and entry.agrees for entry in evaluations)
+
+
+def test_a_moved_run_can_be_evaluated(trained, tmp_path):
+    trained.rename(tmp_path / "elsewhere")
+    assert all(entry.agrees for entry in evaluate_run(tmp_path / "elsewhere"))
+
+
+def test_a_wrong_stored_result_is_found(trained):
+    path = trained / "mlp" / "split1-seed0" / "metrics.json"
+    metrics = json.loads(path.read_text())
+    path.write_text(json.dumps({**metrics, "test_metric": metrics["test_metric"] - 0.1}))
+    entry = evaluate_run(trained)[1]
+    assert entry.difference == pytest.approx(0.1)
+    assert not entry.agrees
+
+
+def test_other_data(trained, monkeypatch, molecules, tree):
+    smaller = type(tree)("tree", tree.graph.clone(), tree.splits, 4, "test")
+    monkeypatch.setattr(building, "load", lambda *_, **__: smaller)
+    with pytest.raises(InputError, match="was trained on data with num_classes 3, but here it is 4"):
+        evaluate_run(trained)
+
+
+def test_swapped_checkpoints(trained):
+    mlp, hkn = trained / "mlp" / "split0-seed0", trained / "hkn" / "split0-seed0"
+    for name in ("config.json", "model.safetensors"):
+        (mlp / name).write_bytes((hkn / name).read_bytes())
+    with pytest.raises(InputError, match="is of model 'hkn', expected 'mlp'"):
+        evaluate_run(trained)
+
+
+def test_not_a_run(tmp_path, tree_for_every_name):
+    with pytest.raises(InputError, match="run must be a folder that `hkconv train` made"):
+        evaluate_run(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="recipe cannot be read"):
+        evaluate_run(tmp_path)
+    (tmp_path / "recipe.json").write_text(json.dumps(Recipe().as_dict()))
+    with pytest.raises(InputError, match="has no finished training"):
+        evaluate_run(tmp_path)

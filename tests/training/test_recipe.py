@@ -1,0 +1,114 @@
+import json
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from hkconv import models
+from hkconv.errors import InputError
+from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file
+
+
+def test_defaults_are_valid_and_fit_in_json():
+    recipe = Recipe()
+    assert (recipe.dataset, recipe.models, recipe.root, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), True, 1)
+    assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+
+
+def test_model_names_are_those_of_the_models():
+    assert set(models.MODELS) == set(MODEL_NAMES)
+
+
+def test_needs_no_torch():
+    code = "import sys, hkconv.training.recipe, hkconv.cli.main; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_text_is_read_as_a_person_means_it():
+    recipe = make_recipe({"lr": "1e-3", "models": "gcn, mlp", "act": "none", "curvature": -2, "task": None})
+    assert (recipe.lr, recipe.models, recipe.act, recipe.curvature, recipe.task) == (
+        1e-3,
+        ("gcn", "mlp"),
+        None,
+        -2.0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "key, value, accepted",
+    [
+        ("hidden_dim", 0, "a whole number of at least 1"),
+        ("hidden_dim", 2.5, "a whole number"),
+        ("hidden_dim", True, "a whole number"),
+        ("num_layers", 0, "at least 1"),
+        ("kernel_size", 0, "at least 1"),
+        ("curvature", 0, "a number below 0"),
+        ("curvature", 1.0, "a number below 0"),
+        ("curvature", "flat", "a number below 0"),
+        ("curvature", float("-inf"), "a number below 0"),
+        ("dropout", 1.0, "at least 0 and below 1"),
+        ("dropout", -0.1, "at least 0 and below 1"),
+        ("lr", 0, "a number above 0"),
+        ("lr", float("nan"), "a number above 0"),
+        ("weight_decay", -1e-3, "at least 0"),
+        ("epochs", 0, "at least 1"),
+        ("patience", 0, "at least 1"),
+        ("batch_size", 0, "at least 1"),
+        ("num_splits", 0, "at least 1"),
+        ("seeds", 0, "at least 1"),
+        ("seed", -1, "at least 0"),
+        ("root", "yes", "true or false"),
+        ("points", "grid", "optimal or random or trainable"),
+        ("attention", "dot", "distance or none"),
+        ("act", "tanh", "relu or none"),
+        ("task", "regression", "node or graph or link or none"),
+        ("models", [], "different names from hkn, mlp, gcn"),
+        ("models", ["hkn", "hkn"], "different names"),
+        ("models", "transformer", "different names"),
+        ("models", [1], "different names"),
+        ("dataset", 5, "the name of a dataset"),
+        ("out", "", "a folder or none"),
+    ],
+)
+def test_a_value_that_cannot_be(key, value, accepted):
+    with pytest.raises(InputError, match=f"{key} must be .*{accepted}.*, got ") as caught:
+        make_recipe({key: value})
+    assert repr(value) in str(caught.value)
+
+
+def test_an_unknown_key_gets_the_nearest():
+    with pytest.raises(InputError, match="unknown key 'hiden_dim' in the recipe; did you mean 'hidden_dim'"):
+        make_recipe({"hiden_dim": 3})
+    with pytest.raises(InputError, match=f"accepted: dataset, .*{fields(Recipe)[-1].name}"):
+        make_recipe({"xyzzy": 3})
+
+
+def test_yaml(tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("dataset: texas\nlr: 1e-3\nmodels: [hkn]\nact: null\n")
+    recipe = make_recipe(read_recipe_file(file))
+    assert (recipe.dataset, recipe.lr, recipe.models) == ("texas", 1e-3, ("hkn",))
+    file.write_text("")
+    assert read_recipe_file(file) == {}
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("lr: [1", "is not valid YAML in line"),
+        ("- lr\n- 3", "must hold keys and values such as 'lr: 0.01', got a list"),
+        ("lr: !!python/object/apply:os.getcwd []", "is not valid YAML"),
+        ("a: \x00", "is not valid YAML"),
+    ],
+)
+def test_yaml_that_cannot_be(tmp_path, content, message):
+    (tmp_path / "recipe.yaml").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_recipe_file(tmp_path / "recipe.yaml")
+
+
+def test_missing_yaml(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_recipe_file(tmp_path / "recipe.yaml")

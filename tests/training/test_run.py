@@ -1,0 +1,160 @@
+import json
+import os
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data import NodeDataset
+from hkconv.errors import InputError
+from hkconv.training import building, run
+from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.recipe import Recipe
+from hkconv.training.reporting import Reporter
+from hkconv.training.run import train_run
+
+
+def quick(folder, **changes):
+    values = {"models": ("mlp", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
+    return Recipe(**{**values, "out": str(folder), **changes})
+
+
+class Recorder(Reporter):
+    def __init__(self, interrupt_at=None):
+        self.events = []
+        self.interrupt_at = interrupt_at
+
+    def cell_started(self, cell):
+        self.events.append(cell.folder)
+
+    def epoch_ended(self, epoch):
+        self.events.append(epoch.number)
+        if len(self.events) == self.interrupt_at:
+            raise KeyboardInterrupt
+
+
+def weights_of(folder):
+    return {path.parent: path.read_bytes() for path in sorted(folder.rglob("model.safetensors"))}
+
+
+def test_every_training_is_kept_and_told_of(tree_for_every_name, tmp_path):
+    recorder = Recorder()
+    summary = train_run(quick(tmp_path / "run", seeds=2), recorder)
+    assert recorder.events[:5] == ["mlp/split0-seed0", 1, 2, 3, "mlp/split0-seed1"]
+    assert [row.trainings for row in summary.models] == [4, 4]
+    stored = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert stored == json.loads(json.dumps(summary.as_dict()))
+    assert stored["dataset"]["protocol"] == "clean"
+    assert stored["device"] == "cpu"
+    assert stored["versions"]["torch"]
+    for result in summary.cells:
+        cell = tmp_path / "run" / result.cell.folder
+        assert sorted(os.listdir(cell)) == ["config.json", "metrics.json", "model.safetensors"]
+        metrics = json.loads((cell / "metrics.json").read_text())
+        assert metrics["test_metric"] == result.test_metric
+        assert len(metrics["history"]) == 3
+        load_checkpoint(cell, expected=result.model)
+
+
+def test_same_recipe_same_results(tree_for_every_name, tmp_path):
+    first, second = (train_run(quick(tmp_path / name, models=("mlp",))) for name in ("a", "b"))
+    assert [cell.test_loss for cell in first.cells] == [cell.test_loss for cell in second.cells]
+    assert first.cells[0].test_loss != first.cells[1].test_loss
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(tree_for_every_name, tmp_path):
+    whole = train_run(quick(tmp_path / "whole", models=("mlp",)))
+    part = train_run(quick(tmp_path / "part", models=("mlp",)), Recorder(interrupt_at=7))
+    assert part.interrupted
+    assert [cell.interrupted for cell in part.cells] == [False, True]
+    assert part.models[0].trainings == 1
+    load_checkpoint(tmp_path / "part" / "mlp" / "split1-seed0")
+
+    recorder = Recorder()
+    resumed = train_run(quick(tmp_path / "part", models=("mlp",)), recorder, resume=True)
+    assert recorder.events == ["mlp/split1-seed0", 1, 2, 3]
+    assert not resumed.interrupted
+    assert [cell.test_loss for cell in resumed.cells] == [cell.test_loss for cell in whole.cells]
+    assert list(weights_of(tmp_path / "part").values()) == list(weights_of(tmp_path / "whole").values())
+
+
+def test_a_half_written_training_is_repeated(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("mlp",)))
+    (tmp_path / "mlp" / "split0-seed0" / "metrics.json").unlink()
+    recorder = Recorder()
+    train_run(quick(tmp_path, models=("mlp",)), recorder, resume=True)
+    assert recorder.events == ["mlp/split0-seed0", 1, 2, 3]
+
+
+def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("mlp",)))
+    with pytest.raises(InputError, match=r"lr cannot change when a run is resumed: .* has 0\.01, got 0\.5"):
+        train_run(quick(tmp_path, models=("mlp",), lr=0.5), resume=True)
+    with pytest.raises(InputError, match="out must name the folder"):
+        train_run(Recipe(), resume=True)
+    with pytest.raises(InputError, match="which does not exist"):
+        train_run(quick(tmp_path / "nowhere"), resume=True)
+
+
+def test_a_folder_in_use_is_left_alone(tree_for_every_name, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(InputError, match="is not empty: name another folder"):
+        train_run(quick(tmp_path))
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+def test_default_folders_do_not_clash(tree_for_every_name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = {train_run(quick("", out=None, models=("mlp",), num_splits=1, epochs=1)).folder for _ in range(2)}
+    assert len(folders) == 2
+    assert all(folder.parent.name == "runs" for folder in folders)
+
+
+def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
+    def graph_with(**changes):
+        graph = Data(x=tree.graph.x, edge_index=tree.graph.edge_index, y=tree.graph.y)
+        return graph.update(changes)
+
+    nodes = tree.graph.num_nodes
+    cases = {
+        "NaN or Inf, first in row 0": graph_with(x=torch.full((nodes, 2), float("nan"))),
+        "one class only": graph_with(y=torch.zeros(nodes, dtype=torch.long)),
+        "empty graph": graph_with(x=torch.empty(0, 2)),
+    }
+    for message, graph in cases.items():
+        monkeypatch.setattr(
+            building, "load", lambda *_, graph=graph, **__: NodeDataset("mine", graph, tree.splits, 3, "test")
+        )
+        with pytest.raises(InputError, match=message):
+            train_run(quick(tmp_path / "out"))
+    monkeypatch.undo()
+    for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
+        with pytest.raises(InputError):
+            train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))
+    assert os.listdir(tmp_path) == []
+
+
+def test_divergence_stops_the_run_but_keeps_what_finished(tree_for_every_name, tmp_path, monkeypatch):
+    def diverge(model, *_):
+        if type(model).__name__ == "GCN":
+            raise InputError("the training loss became nan in epoch 1")
+        return run_fit(model, *_)
+
+    run_fit = run.fit
+    monkeypatch.setattr(run, "fit", diverge)
+    with pytest.raises(InputError, match="became nan"):
+        train_run(quick(tmp_path))
+    assert len(weights_of(tmp_path)) == 2
+    assert not list(tmp_path.glob("gcn/*/*"))
+
+
+def test_damaged_metrics(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("mlp",)))
+    (tmp_path / "mlp" / "split0-seed0" / "metrics.json").write_text("{}")
+    with pytest.raises(InputError, match=r"metrics are damaged: .* lacks 'model'"):
+        train_run(quick(tmp_path, models=("mlp",)), resume=True)
+
+
+def test_deterministic_run_ends_as_it_began(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("gcn",), deterministic=True))
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,28 @@
+import random
+
+import numpy as np
+import torch
+
+from hkconv.training.seeds import deterministic_algorithms, seed_everything
+
+
+def draw():
+    return random.random(), np.random.rand(), torch.rand(()).item()
+
+
+def test_equal_seeds_give_equal_numbers():
+    seed_everything(5)
+    first = draw()
+    seed_everything(5)
+    assert draw() == first
+    seed_everything(6)
+    assert all(a != b for a, b in zip(draw(), first))
+
+
+def test_deterministic_algorithms_end_with_the_block():
+    assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms(False):
+        assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms():
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
