@@ -72,6 +72,6 @@ def _scale(mean: Tensor, cov: Tensor) -> Tensor:
             raise InputError("wrapped normal: the diagonal of cov must be positive")
         return cov.sqrt().diag()
     factor, info = torch.linalg.cholesky_ex(cov)
-    if info.item() != 0:
+    if info.item() != 0 or not torch.allclose(cov, cov.mT):
         raise InputError("wrapped normal: cov must be symmetric positive definite")
     return factor

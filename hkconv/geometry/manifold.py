@@ -22,7 +22,7 @@ class Lorentz(geoopt.Manifold):
 
     name = "Lorentz"
     ndim = 1
-    reversible = False
+    reversible = True
 
     def __init__(self, curvature: float = -1.0, learnable: bool = False):
         super().__init__()
@@ -47,7 +47,9 @@ class Lorentz(geoopt.Manifold):
 
     def norm(self, x: Tensor, u: Tensor, *, keepdim: bool = False) -> Tensor:
         r"""Length of a tangent vector. Its square is :math:`\ge 0`; rounding may say otherwise."""
-        return self.inner(x, u, keepdim=keepdim).clamp(min=0).sqrt()
+        square = self.inner(x, u, keepdim=keepdim)
+        positive = square > 0
+        return torch.where(positive, torch.where(positive, square, 1).sqrt(), 0)
 
     def projx(self, x: Tensor) -> Tensor:
         """The point with the same spatial coordinates."""
@@ -66,8 +68,8 @@ class Lorentz(geoopt.Manifold):
         return lorentz.exp(x, u, self.curvature)
 
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
-        """First-order step: move the spatial coordinates and come back by the time coordinate."""
-        return self.projx(x + u)
+        """The exponential map: geoopt samples only where the transported step undoes the retraction."""
+        return self.expmap(x, u)
 
     def logmap(self, x: Tensor, y: Tensor) -> Tensor:
         return lorentz.log(x, y, self.curvature)
@@ -95,7 +97,7 @@ class Lorentz(geoopt.Manifold):
         return ok, None if ok else "the time coordinate is not sqrt(R² + |x_s|²)"
 
     def _check_vector_on_tangent(self, x: Tensor, u: Tensor, *, atol=1e-5, rtol=1e-5):
-        scale = (x * u).abs().sum(-1).amax().item() if x.numel() else 0.0
+        scale = (x * u).abs().sum(-1)
         ok = bool((lorentz.inner(x, u, self.curvature).abs() <= atol + rtol * scale).all())
         return ok, None if ok else "the Lorentz inner product with the point is not zero"
 

@@ -25,11 +25,11 @@ def max_radius(dtype: torch.dtype) -> float:
 
 
 def _per_length(v: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """``function(|v|) / |v| * v``, for a function with ``function(r) ~ r`` at 0."""
+    """``function(|v|) * v/|v|``, for a function with ``function(r) ~ r`` at 0."""
     norm = safe_norm(v)
     zero = norm == 0
     safe = torch.where(zero, 1, norm)
-    return torch.where(zero, 1, function(safe) / safe) * v
+    return torch.where(zero, 1, function(safe)) * (v / safe)
 
 
 def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
@@ -62,7 +62,8 @@ def exp(x: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     R = curvature_radius(curvature)
     at_origin = v[..., 1:] - v[..., :1] / (R + x[..., :1]) * x[..., 1:]
     step = exp0(torch.cat([torch.zeros_like(v[..., :1]), at_origin], dim=-1), curvature)
-    return lift(oplus(step, x, curvature)[..., 1:], curvature)
+    limit = R * math.sinh(max_radius(v.dtype))
+    return lift(_per_length(oplus(step, x, curvature)[..., 1:], lambda r: r.clamp(max=limit)), curvature)
 
 
 def log(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
@@ -95,12 +96,17 @@ def translate(x: Tensor, y: Tensor, u: Tensor, curvature: float | Tensor = -1.0)
     r"""Translation of points, :math:`T_{x \to y}(u) = \exp_y(PT_{x \to y}(\log_x u))`, equation (3) of the paper.
 
     As an isometry it is linear in ``u``: with :math:`\delta_{ab}` the excess of two points,
-    :math:`T(u) = u + (1 + \delta_{xu})(y - x)
-    + \frac{\delta_{xu} + \delta_{xy} + \delta_{xu}\delta_{xy} - \delta_{yu}}{2 + \delta_{xy}}(x + y)`.
+    :math:`T(u) = y + (u - x) + \delta_{xu}(y - x)
+    + \frac{\delta_{xu} + \delta_{xu}\delta_{xy} - (\delta_{yu} - \delta_{yx})}{2 + \delta_{xy}}(x + y)`,
+    where :math:`\delta_{yu} - \delta_{yx} = -\langle y, u - x\rangle / R^2` is taken without its cancellation.
 
     Shapes: ``(..., n+1), (..., n+1), (..., n+1) -> (..., n+1)``.
     """
-    to_u, to_y, y_to_u = (excess(a, b, curvature) for a, b in ((x, u), (x, y), (y, u)))
-    factor = (to_u + to_y + to_u * to_y - y_to_u) / (2 + to_y)
-    moved = u + (1 + to_u) * (y - x) + factor * (x + y)
-    return lift(moved[..., 1:], curvature)
+    R2 = curvature_radius(curvature) ** 2
+    x_t, x_s, y_t, y_s, u_t, u_s = x[..., :1], x[..., 1:], y[..., :1], y[..., 1:], u[..., :1], u[..., 1:]
+    to_u, to_y = excess(x, u, curvature), excess(x, y, curvature)
+    D = u_s - x_s
+    time_gap = (D * (u_s + x_s)).sum(-1, keepdim=True) / (u_t + x_t)
+    gain = (y_t * time_gap - (y_s * D).sum(-1, keepdim=True)) / R2  # excess(y, u) - excess(y, x)
+    factor = (to_u + (to_u * to_y - gain)) / (2 + to_y)
+    return lift(y_s + (D + to_u * (y_s - x_s) + factor * (x_s + y_s)), curvature)

@@ -41,8 +41,10 @@ def excess(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     across = torch.linalg.vector_norm(shorter - _dot(shorter, along) * along, dim=-1, keepdim=True)
     facing = p > -R2
     # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN.
-    scale = unit / (R2 + u_t * x_t + torch.where(facing, p, 0)) * unit
-    near = length * length * scale * (1 + across * across / R2)
+    # Multiplied before they are squared, so that no value and no gradient on the way exceeds that of the result.
+    length = length * (unit / (R2 + u_t * x_t + torch.where(facing, p, 0)).sqrt())
+    turn = length * across
+    near = length * length + turn * turn / R2
     return torch.where(facing, near, (u_t * x_t - p) / R2 - 1)
 
 

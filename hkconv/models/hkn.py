@@ -1,5 +1,6 @@
 """HKN, the hyperbolic kernel network of section III-D: embedding, HKConv layers, and a head for the task."""
 
+import math
 from typing import Literal
 
 import torch
@@ -11,6 +12,10 @@ from hkconv.nn import FermiDirac, HDistance, HEmbedding, HKConv, MassScaling
 from hkconv.nn.centroid import pool_with_mass
 
 TASKS = ("node", "graph", "link")
+
+# Fresh points and centres lie within about one unit of each other. A tenth of that as temperature spreads the
+# logits over about ten, as in a linear classifier; with 1 the first hundred epochs go into growing the distances.
+INITIAL_TEMPERATURE = 0.1
 
 
 class HKN(torch.nn.Module):
@@ -88,14 +93,14 @@ class HKN(torch.nn.Module):
             self.decoder = FermiDirac(curvature=curvature)
         else:
             self.distance = HDistance(hidden_dim, num_classes, curvature=curvature)
-            self.log_temperature = torch.nn.Parameter(torch.zeros(()))
+            self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(INITIAL_TEMPERATURE)))
 
     def reset_parameters(self) -> None:
         for module in self.modules():
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
         if self.task != "link":
-            torch.nn.init.zeros_(self.log_temperature)
+            torch.nn.init.constant_(self.log_temperature, math.log(INITIAL_TEMPERATURE))
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The points of all nodes after the last convolution, ``(N, hidden_dim+1)``."""

@@ -12,7 +12,7 @@ _HOMES = {
     "Reporter": "reporting",
     "RiemannianAdam": "optimizer",
     "RunSummary": "summary",
-    "Settings": "loop",
+    "Settings": "settings",
     "evaluate_run": "evaluate",
     "fit": "loop",
     "load_checkpoint": "checkpoint",

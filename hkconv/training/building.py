@@ -3,8 +3,8 @@
 from typing import Any
 
 from hkconv.data import GraphDataset, load
-from hkconv.training.loop import Settings
 from hkconv.training.recipe import Recipe
+from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
 
 COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")

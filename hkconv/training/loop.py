@@ -12,33 +12,8 @@ from hkconv.data import LinkSplit, Split
 from hkconv.errors import InputError
 from hkconv.training.finite import first_non_finite
 from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset, Score, Task, make_task
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to train.
-
-    Args:
-        lr: learning rate of :class:`~hkconv.training.optimizer.RiemannianAdam`.
-        weight_decay: L2 penalty of the Euclidean parameters.
-        epochs: the most epochs to train for.
-        patience: stop after this many epochs without a better validation score.
-        batch_size: graphs in a batch; node and link tasks take everything at once.
-        seed: of the order of batches and of negatives. It does not seed the model or its dropout.
-    """
-
-    lr: float = 0.01
-    weight_decay: float = 5e-4
-    epochs: int = 300
-    patience: int = 50
-    batch_size: int = 32
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from hkconv.errors import InputError
+from hkconv.training.settings import Settings
 
 MODEL_NAMES = ("hkn", "mlp", "gcn")
 
@@ -118,7 +119,7 @@ class Recipe:
         MODEL_NAMES,
         Rule(tuple, f"different names from {', '.join(MODEL_NAMES)}", _are_models, "Models to train, with commas."),
     )
-    hidden_dim: int = _whole(32, 1, "Width of the layers.")
+    hidden_dim: int = _whole(16, 1, "Width of the layers.")
     num_layers: int = _whole(2, 1, "Number of layers.")
     kernel_size: int = _whole(4, 1, "HKN: number of kernel points.")
     act: str | None = _choice(None, ("relu",), "HKN: activation before a kernel's linear map.", optional=True)
@@ -128,12 +129,14 @@ class Recipe:
     root: bool = _flag(True, "HKN: a branch for a node's own features.")
     mass: bool = _flag(False, "HKN: keep the mass of a centroid.")
     curvature: float = _number(-1.0, "a number below 0", lambda value: value < 0, "HKN: curvature of the space.")
-    lr: float = _number(0.01, "a number above 0", lambda value: value > 0, "Learning rate.")
-    weight_decay: float = _number(5e-4, "a number of at least 0", lambda value: value >= 0, "L2 penalty.")
-    dropout: float = _number(0.5, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
-    epochs: int = _whole(300, 1, "The most epochs to train for.")
-    patience: int = _whole(50, 1, "Stop after this many epochs without a better validation score.")
-    batch_size: int = _whole(32, 1, "Graphs in a batch of a graph task.")
+    lr: float = _number(Settings.lr, "a number above 0", lambda value: value > 0, "Learning rate.")
+    weight_decay: float = _number(
+        Settings.weight_decay, "a number of at least 0", lambda value: value >= 0, "L2 penalty."
+    )
+    dropout: float = _number(0.2, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
+    epochs: int = _whole(Settings.epochs, 1, "The most epochs to train for.")
+    patience: int = _whole(Settings.patience, 1, "Stop after this many epochs without a better validation score.")
+    batch_size: int = _whole(Settings.batch_size, 1, "Graphs in a batch of a graph task.")
     num_splits: int = _whole(3, 1, "How many of the dataset's splits to train on.")
     seeds: int = _whole(1, 1, "How many trainings on each split.")
     seed: int = _whole(0, 0, "First seed.")

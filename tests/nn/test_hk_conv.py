@@ -298,6 +298,13 @@ def test_reset_parameters_draws_anew_and_returns_trainable_points():
     assert all(not torch.equal(before[f"{m}.weight"], conv.state_dict()[f"{m}.weight"]) for m in ("linear", "root"))
 
 
+@pytest.fixture
+def fresh_compiler():
+    """All layers share one forward, of which torch keeps only so many compiled variants."""
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_compiles_without_a_graph_break(variant):
     conv = make(dtype=torch.float32, **VARIANTS[variant])
@@ -310,6 +317,7 @@ def test_compiles_without_a_graph_break(variant):
     assert torch.isfinite(space.grad).all()
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_compiles_with_the_default_backend():
     conv = make(dtype=torch.float32, root=True)

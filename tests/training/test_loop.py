@@ -6,8 +6,9 @@ import torch
 from hkconv.errors import InputError
 from hkconv.models import create
 from hkconv.training import loop
-from hkconv.training.loop import Settings, fit
+from hkconv.training.loop import fit
 from hkconv.training.seeds import seed_everything
+from hkconv.training.settings import Settings
 from hkconv.training.tasks import NodeTask, Score, make_task
 
 QUICK = Settings(epochs=5, patience=5)

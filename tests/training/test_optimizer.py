@@ -50,12 +50,11 @@ def test_reaches_the_frechet_mean_on_the_manifold(dtype, curvature, step, genera
     assert pull.abs().max() < limit
 
 
-@pytest.mark.parametrize("step", ["exp", "retraction"])
-def test_equals_the_equations(dtype, curvature, step, generator):
+def test_equals_the_equations(dtype, curvature, generator):
     targets = random_points(5, 3, curvature, dtype, generator)
     parameter = manifold_parameter(4, curvature, dtype, generator)
     point = parameter.detach().clone()
-    optimizer = RiemannianAdam([parameter], lr=0.05, betas=(0.8, 0.95), eps=1e-6, step=step)
+    optimizer = RiemannianAdam([parameter], lr=0.05, betas=(0.8, 0.95), eps=1e-6)
     take_steps(optimizer, lambda: spread(parameter, targets, curvature), 5)
     momentum, second = torch.zeros_like(point), torch.zeros(len(point), 1, dtype=dtype)
     R2 = -1 / curvature
@@ -67,16 +66,28 @@ def test_equals_the_equations(dtype, curvature, step, generator):
         momentum = 0.8 * momentum + 0.2 * riemannian
         second = 0.95 * second + 0.05 * lorentz.inner(riemannian, riemannian, curvature)[:, None]
         direction = (momentum / (1 - 0.8**t)) / ((second / (1 - 0.95**t)).sqrt() + 1e-6)
-        if step == "exp":
-            phi = (lorentz.inner(direction, direction, curvature).clamp(min=0).sqrt() * 0.05 / R2**0.5)[:, None]
-            moved = torch.cosh(phi) * point - torch.sinh(phi) / phi * 0.05 * direction
-        else:
-            moved = lorentz.lift((point - 0.05 * direction)[:, 1:], curvature)
+        phi = (lorentz.inner(direction, direction, curvature).clamp(min=0).sqrt() * 0.05 / R2**0.5)[:, None]
+        moved = torch.cosh(phi) * point - torch.sinh(phi) / phi * 0.05 * direction
         factor = lorentz.inner(moved, momentum, curvature) / (R2 - lorentz.inner(point, moved, curvature))
         momentum = momentum + factor[:, None] * (point + moved)
         point = moved
     tolerance = 1e-10 if dtype == torch.float64 else 2e-4
     torch.testing.assert_close(parameter.detach(), point, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_step_kind_chooses_between_the_manifolds_maps(dtype, step, generator):
+    """On the sphere the two differ; the first step of Adam has length lr."""
+    start = torch.nn.functional.normalize(torch.randn(4, 3, generator=generator, dtype=torch.float64)).to(dtype)
+    slope = torch.randn(4, 3, generator=generator, dtype=torch.float64).to(dtype)
+    point = geoopt.ManifoldParameter(start.clone(), manifold=geoopt.Sphere())
+    optimizer = RiemannianAdam([point], lr=0.5, eps=0.0, step=step)
+    take_steps(optimizer, lambda: (point * slope).sum(), 1)
+    tangent = slope - (slope * start).sum(-1, keepdim=True) * start
+    downhill = -0.5 * torch.nn.functional.normalize(tangent)
+    along = torch.cos(torch.tensor(0.5)) * start + torch.sin(torch.tensor(0.5)) * downhill / 0.5
+    expected = along if step == "exp" else torch.nn.functional.normalize(start + downhill)
+    torch.testing.assert_close(point.detach(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])

@@ -87,7 +87,7 @@ def test_a_half_written_training_is_repeated(tree_for_every_name, tmp_path):
 
 
 def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
-    train_run(quick(tmp_path, models=("mlp",)))
+    train_run(quick(tmp_path, models=("mlp",), lr=0.01))
     with pytest.raises(InputError, match=r"lr cannot change when a run is resumed: .* has 0\.01, got 0\.5"):
         train_run(quick(tmp_path, models=("mlp",), lr=0.5), resume=True)
     with pytest.raises(InputError, match="out must name the folder"):

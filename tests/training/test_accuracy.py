@@ -1,0 +1,23 @@
+"""Whole trainings: that the default model learns what it should, on embedded and on real data."""
+
+import pytest
+
+from hkconv.training.recipe import Recipe
+from hkconv.training.run import train_run
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
+    recipe = Recipe(models=("hkn", "mlp"), num_splits=1, seed=seed, out=str(tmp_path / "run"))
+    summary = train_run(recipe)
+    hkn, mlp = (row.test.mean for row in summary.models)
+    assert summary.chance_rule == "majority class"
+    assert hkn > mlp + 0.02
+    assert hkn > summary.chance.mean + 0.4
+
+
+def test_hkn_with_root_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, tmp_path):
+    recipe = Recipe(dataset="texas", models=("hkn",), num_splits=10, data=str(real_data), out=str(tmp_path / "run"))
+    summary = train_run(recipe)
+    assert recipe.root and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 10
+    assert summary.models[0].test.mean >= 0.80
