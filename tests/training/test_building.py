@@ -4,7 +4,9 @@ from hkconv.training.recipe import MODEL_NAMES, Recipe
 
 
 def test_recipe_reaches_data_models_and_settings():
-    recipe = Recipe(dataset="disease", task="link", num_splits=2, seed=4, hidden_dim=6, kernel_size=3, lr=0.5, epochs=30)
+    recipe = Recipe(
+        dataset="disease", task="link", num_splits=2, seed=4, hidden_dim=6, kernel_size=3, lr=0.5, epochs=30
+    )
     dataset = load_dataset(recipe)
     assert (dataset.name, dataset.task, len(dataset.splits)) == ("disease", "link", 2)
     for name in MODEL_NAMES:
