@@ -10,12 +10,10 @@ from typer.core import TyperGroup
 import hkconv
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
+from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.points import points
 from hkconv.cli.train import train
 from hkconv.errors import InputError
-
-BAD_INPUT = 2
-INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):

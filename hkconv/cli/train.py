@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.errors import InputError
 from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file, rule_of
@@ -18,7 +19,6 @@ from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file, rule_o
 if TYPE_CHECKING:
     from hkconv.training.summary import RunSummary, Spread
 
-INTERRUPTED = 130
 ALIASES = {"models": ["--model"]}
 
 

@@ -35,16 +35,18 @@ def excess(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     # drops out of the result and carries no gradient.
     unit = torch.maximum(u_t, x_t).detach()
     step = D / unit
-    length = torch.linalg.vector_norm(step, dim=-1, keepdim=True)
-    along = step / torch.where(length == 0, 1, length)
+    square = _dot(step, step)
+    apart = square > 0
+    length = torch.where(apart, square, 1).sqrt()
+    along = step / length
     shorter = torch.where(u_t < x_t, u_s, x_s)
-    across = torch.linalg.vector_norm(shorter - _dot(shorter, along) * along, dim=-1, keepdim=True)
+    across = shorter - _dot(shorter, along) * along
     facing = p > -R2
-    # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN.
-    # Multiplied before they are squared, so that no value and no gradient on the way exceeds that of the result.
-    length = length * (unit / (R2 + u_t * x_t + torch.where(facing, p, 0)).sqrt())
-    turn = length * across
-    near = length * length + turn * turn / R2
+    # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN. Factors are
+    # multiplied before they are squared, so that no value and no gradient on the way exceeds that of the result.
+    reach = torch.where(apart, length, 0) * (unit / (R2 + u_t * x_t + torch.where(facing, p, 0)).sqrt())
+    turn = reach * across
+    near = reach * reach + _dot(turn, turn) / R2
     return torch.where(facing, near, (u_t * x_t - p) / R2 - 1)
 
 

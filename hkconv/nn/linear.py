@@ -61,14 +61,13 @@ class HLinear(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot-uniform weights and gates, zero biases, :math:`\\lambda` = 2."""
-        for matrix, fan_out in ((self.weight, self.out_dim), (self.gate_weight, 1)):
-            bound = math.sqrt(6 / (self.in_dim + 1 + fan_out))
-            torch.nn.init.uniform_(matrix, -bound, bound)
+        r"""Glorot-uniform weights, :math:`\lambda = 2`, the rest zero, so that every gate starts half open."""
+        bound = math.sqrt(6 / (self.in_dim + 1 + self.out_dim))
+        torch.nn.init.uniform_(self.weight, -bound, bound)
         torch.nn.init.constant_(self.log_scale, math.log(INITIAL_SCALE))
-        for bias in (self.bias, self.gate_bias):
-            if bias is not None:
-                torch.nn.init.zeros_(bias)
+        for zero in (self.gate_weight, self.bias, self.gate_bias):
+            if zero is not None:
+                torch.nn.init.zeros_(zero)
 
     def named_tensors(self) -> dict[str, Tensor | None]:
         """The parameters under the names that :func:`hkconv.ops.linear.hyperbolic_linear` takes."""

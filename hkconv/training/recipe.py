@@ -108,7 +108,7 @@ class Recipe:
 
     Every field is checked; ``hkconv train --help`` says what each is for. The fields from ``kernel_size`` to
     ``curvature`` are HKN's alone. Data and its splits are drawn with ``seed``, and the j-th training of a
-    split with ``seed + j``.
+    split with ``seed + j`` and the number of the split.
     """
 
     dataset: str = _text("tree", "the name of a dataset", "Dataset; `hkconv datasets` lists them.")

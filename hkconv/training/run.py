@@ -22,7 +22,7 @@ from hkconv.training.files import make_folder, read_json, write_json
 from hkconv.training.loop import fit
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.seeds import deterministic_algorithms, seed_everything
+from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
 from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
 from hkconv.training.tasks import Dataset, make_task
 
@@ -103,10 +103,11 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
 def _train_cell(
     cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
 ) -> CellResult:
-    seed_everything(cell.seed)
+    seed = stream_seed(cell.seed, cell.split)
+    seed_everything(seed)
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
-    settings = fit_settings(recipe, cell.seed)
+    settings = fit_settings(recipe, seed)
     outcome = fit(model, dataset, dataset.splits[cell.split], settings, reporter.epoch_ended)
     result = CellResult(
         **asdict(cell),

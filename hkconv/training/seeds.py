@@ -16,6 +16,11 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def stream_seed(seed: int, split: int) -> int:
+    """The seed of one training. It depends on the split, or one lucky start would count once for every split."""
+    return int(np.random.SeedSequence([seed, split]).generate_state(1)[0])
+
+
 @contextmanager
 def deterministic_algorithms(enabled: bool = True) -> Iterator[None]:
     """Within this block PyTorch uses algorithms that repeat exactly, or raises where it has none.

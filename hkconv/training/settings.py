@@ -19,7 +19,7 @@ class Settings:
     """
 
     lr: float = 0.02
-    weight_decay: float = 5e-4
+    weight_decay: float = 5e-3
     epochs: int = 200
     patience: int = 50
     batch_size: int = 32

@@ -7,7 +7,7 @@ import pytest
 from hkconv.cli import train as module
 from hkconv.training.checkpoint import load_checkpoint
 
-QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4)
+QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
 
 
 def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):

@@ -49,7 +49,7 @@ def make(dim_in=4, dim_out=3, K=3, dtype=torch.float64, curvature=-1.0, **option
     conv = HKConv(dim_in, dim_out, K, curvature=curvature, **options).to(dtype)
     with torch.no_grad():
         for name, parameter in conv.named_parameters():
-            if "bias" in name or "mass" in name:
+            if "bias" in name or "gate" in name or "mass" in name:  # what starts at zero
                 parameter.uniform_(-0.5, 0.5)
     return conv
 
@@ -208,6 +208,13 @@ def test_gradcheck(variant, curvature):
         return conv(lorentz.lift(space, curvature), edge_index, weight)
 
     assert torch.autograd.gradcheck(run, (space, weight, *conv.parameters()))
+
+
+def test_second_derivatives_are_right_with_a_self_loop_too(curvature):
+    conv = make(dim_in=2, dim_out=2, K=2, curvature=curvature, root=True)
+    space = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    edge_index = torch.tensor([[0, 1, 2, 3, 1], [1, 1, 0, 0, 2]])
+    assert torch.autograd.gradgradcheck(lambda s: conv(lorentz.lift(s, curvature), edge_index), (space,))
 
 
 def test_gradient_reaches_a_learned_curvature():

@@ -86,3 +86,9 @@ def test_repr_and_bad_input():
         HLinear(3, 5, 0)
     with pytest.raises(InputError, match="x must have 4 coordinates for points of dimension 3"):
         HLinear(3, 5)(torch.randn(2, 3))
+
+
+def test_a_fresh_layer_puts_every_point_at_the_same_radius(curvature):
+    """λσ(0) = 1, in any direction: no draw of the weights starts with gates shut or wide open."""
+    out = HLinear(3, 5, 4, curvature=curvature)(lorentz.lift(3 * torch.randn(6, 3), curvature))
+    torch.testing.assert_close(torch.linalg.vector_norm(out[..., 1:], dim=-1), torch.ones(6, 4))

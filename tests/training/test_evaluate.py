@@ -19,7 +19,7 @@ def trained(tree_for_every_name, tmp_path):
 
 
 def test_every_checkpoint_gives_its_stored_result(trained):
-    evaluations = evaluate_run(trained)
+    evaluations = evaluate_run(trained, device="cpu")
     assert [str(entry.cell) for entry in evaluations] == [
         "mlp split 0 seed 0",
         "mlp split 1 seed 0",
@@ -31,14 +31,14 @@ def test_every_checkpoint_gives_its_stored_result(trained):
 
 def test_a_moved_run_can_be_evaluated(trained, tmp_path):
     trained.rename(tmp_path / "elsewhere")
-    assert all(entry.agrees for entry in evaluate_run(tmp_path / "elsewhere"))
+    assert all(entry.agrees for entry in evaluate_run(tmp_path / "elsewhere", device="cpu"))
 
 
 def test_a_wrong_stored_result_is_found(trained):
     path = trained / "mlp" / "split1-seed0" / "metrics.json"
     metrics = json.loads(path.read_text())
     path.write_text(json.dumps({**metrics, "test_metric": metrics["test_metric"] - 0.1}))
-    entry = evaluate_run(trained)[1]
+    entry = evaluate_run(trained, device="cpu")[1]
     assert entry.difference == pytest.approx(0.1)
     assert not entry.agrees
 

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from hkconv.training.seeds import deterministic_algorithms, seed_everything
+from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
 
 
 def draw():
@@ -17,6 +17,12 @@ def test_equal_seeds_give_equal_numbers():
     assert draw() == first
     seed_everything(6)
     assert all(a != b for a, b in zip(draw(), first))
+
+
+def test_every_seed_and_split_has_a_stream_of_its_own():
+    seeds = [stream_seed(seed, split) for seed in range(20) for split in range(20)]
+    assert len(set(seeds)) == 400
+    assert stream_seed(3, 4) == stream_seed(3, 4)
 
 
 def test_deterministic_algorithms_end_with_the_block():

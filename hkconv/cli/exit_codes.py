@@ -1,0 +1,4 @@
+"""What the command returns when it does not end well."""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
