@@ -8,10 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac, HDistance, HEmbedding, HKConv, MassScaling
 from hkconv.nn.centroid import pool_with_mass
-
-TASKS = ("node", "graph", "link")
 
 # Fresh points and centres lie within about one unit of each other. A tenth of that as temperature spreads the
 # logits over about ten, as in a linear classifier; with 1 the first hundred epochs go into growing the distances.
@@ -63,12 +62,7 @@ class HKN(torch.nn.Module):
         backend: str = "auto",
     ):
         super().__init__()
-        if task not in TASKS:
-            raise InputError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
-        if task != "link" and (num_classes is None or num_classes < 2):
-            raise InputError(f"num_classes must be at least 2 for the {task} task, got {num_classes}")
-        if num_layers < 1:
-            raise InputError(f"num_layers must be at least 1, got {num_layers}")
+        check_task(task, num_classes, num_layers)
         self.task, self.dropout = task, dropout
         self.embedding = HEmbedding(in_features, hidden_dim, curvature=curvature)
         self.convs = torch.nn.ModuleList(

@@ -6,8 +6,6 @@ from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
 
-TASKS = ("node", "graph", "link")
-
 
 class TaskHead(torch.nn.Module):
     r"""Node logits as they come, graph logits from the mean, link logits from inner products.
@@ -25,12 +23,6 @@ class TaskHead(torch.nn.Module):
 
     def __init__(self, hidden_dim: int, num_classes: int | None, task: str):
         super().__init__()
-        if task not in TASKS:
-            raise InputError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
-        if hidden_dim < 1:
-            raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
-        if task != "link" and (num_classes is None or num_classes < 2):
-            raise InputError(f"num_classes must be at least 2 for a {task} task, got {num_classes}")
         self.task = task
         #: What the network before this head must give for each node.
         self.in_features = num_classes if task == "node" else hidden_dim

@@ -28,17 +28,3 @@ def test_link_head_is_the_inner_product(dtype, generator):
     torch.testing.assert_close(head(z, pairs=pairs), torch.stack([z[0] @ z[4], z[1] @ z[1]]))
     with pytest.raises(InputError, match="pairs must be given for a link task"):
         head(z)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ((8, 3, "edge"), "task must be one of node, graph, link, got 'edge'"),
-        ((0, 3, "node"), "hidden_dim must be at least 1, got 0"),
-        ((8, 1, "graph"), "num_classes must be at least 2 for a graph task, got 1"),
-        ((8, None, "node"), "num_classes must be at least 2 for a node task, got None"),
-    ],
-)
-def test_what_cannot_be(arguments, message):
-    with pytest.raises(InputError, match=message):
-        TaskHead(*arguments)

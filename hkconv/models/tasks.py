@@ -1,0 +1,15 @@
+"""The tasks that a network can be built for, and what each needs to know."""
+
+from hkconv.errors import InputError
+
+TASKS = ("node", "graph", "link")
+
+
+def check_task(task: str, num_classes: int | None, num_layers: int) -> None:
+    """Raise unless a network of ``num_layers`` layers can be built for the task."""
+    if task not in TASKS:
+        raise InputError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+    if task != "link" and (num_classes is None or num_classes < 2):
+        raise InputError(f"num_classes must be at least 2 for the {task} task, got {num_classes}")
+    if num_layers < 1:
+        raise InputError(f"num_layers must be at least 1, got {num_layers}")
