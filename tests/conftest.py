@@ -50,5 +50,5 @@ def real_data() -> Path:
     """The folder of real datasets. Read it, never write to it."""
     folder = Path(os.environ.get("HKCONV_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not folder.is_dir():
-        pytest.skip("real datasets not found: set HKCONV_TEST_DATA to a folder laid out as docs say")
+        pytest.skip("real datasets not found: set HKCONV_TEST_DATA to a folder laid out as docs/data.md says")
     return folder

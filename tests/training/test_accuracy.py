@@ -17,7 +17,9 @@ def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
 
 
 def test_hkn_with_root_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, tmp_path):
-    recipe = Recipe(dataset="texas", models=("hkn",), num_splits=10, data=str(real_data), out=str(tmp_path / "run"))
+    """Two trainings a split: the mean of ten alone moves by about a point with the draw of the first weights."""
+    given = {"dataset": "texas", "models": ("hkn",), "num_splits": 10, "seeds": 2, "data": str(real_data)}
+    recipe = Recipe(**given, out=str(tmp_path / "run"))
     summary = train_run(recipe)
-    assert recipe.root and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 10
+    assert recipe.root and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 20
     assert summary.models[0].test.mean >= 0.80
