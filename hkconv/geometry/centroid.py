@@ -13,6 +13,7 @@ in which every term is non-negative.
 import torch
 from torch import Tensor
 
+from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.hyperboloid import lift
 from hkconv.geometry.relative import excess
@@ -61,6 +62,8 @@ def centroid_and_mass(
     The mass is the total weight where the points coincide, and larger the further they are apart.
     """
     dim = dim % x.dim()
+    if dim == x.dim() - 1:
+        raise InputError("dim must not be the last dimension of x, which holds the coordinates")
     if weight is None:
         weight = x.new_ones(x.shape[:-1])
     weight = weight.expand(x.shape[:-1]).unsqueeze(-1)

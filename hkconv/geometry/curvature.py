@@ -1,5 +1,7 @@
 """Curvature as users pass it: a negative float, or a 0-d tensor that may carry a gradient."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,13 +15,13 @@ def curvature_radius(curvature: float | Tensor) -> float | Tensor:
     outside a compiled graph); elsewhere a non-negative one shows as NaN.
     """
     if not isinstance(curvature, Tensor):
-        if not curvature < 0:
-            raise InputError(f"curvature must be negative, got {curvature}")
+        if not -math.inf < curvature < 0:
+            raise InputError(f"curvature must be negative and finite, got {curvature}")
         return (-curvature) ** -0.5
     if curvature.dim() != 0:
         raise InputError(f"curvature must be a float or a 0-d tensor, got shape {tuple(curvature.shape)}")
-    if not torch.compiler.is_compiling() and curvature.device.type == "cpu" and not curvature < 0:
-        raise InputError(f"curvature must be negative, got {curvature.item()}")
+    if not torch.compiler.is_compiling() and curvature.device.type == "cpu" and not -math.inf < curvature < 0:
+        raise InputError(f"curvature must be negative and finite, got {curvature.item()}")
     return (-curvature).rsqrt()
 
 

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.centroid import centroid_and_mass
 
@@ -172,3 +173,8 @@ def test_gradients_are_finite(radius, kind, dtype, curvature):
             s,
             weight,
         )
+
+
+def test_the_coordinates_cannot_be_reduced():
+    with pytest.raises(InputError, match="dim must not be the last dimension of x"):
+        lorentz.centroid(lorentz.lift(torch.randn(4, 3)), dim=-1)

@@ -17,7 +17,7 @@ def test_tensor_gives_the_same_radius_and_its_gradient(curvature):
     assert k.grad.item() == pytest.approx(0.5 * R.item() ** 3)
 
 
-@pytest.mark.parametrize("bad", [0.0, -0.0, 1.0, float("nan")])
+@pytest.mark.parametrize("bad", [0.0, -0.0, 1.0, float("nan"), -float("inf")])
 @pytest.mark.parametrize("make", [float, torch.tensor])
 def test_a_curvature_that_is_not_negative_is_rejected(bad, make):
     with pytest.raises(InputError, match="curvature must be"):

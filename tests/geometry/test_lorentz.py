@@ -99,7 +99,7 @@ def test_curvature_as_tensor_gives_the_same_values(function, dtype, curvature):
 
 @every_function
 def test_non_negative_curvature_is_rejected(function):
-    with pytest.raises(InputError, match=r"curvature must be negative, got 0\.5"):
+    with pytest.raises(InputError, match=r"curvature must be negative and finite, got 0\.5"):
         function(*coordinates(), 0.5)
 
 

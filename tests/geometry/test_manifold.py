@@ -203,7 +203,7 @@ def test_fixed_curvature_is_no_parameter():
 
 @pytest.mark.parametrize("learnable", [False, True])
 def test_non_negative_curvature_is_rejected(learnable):
-    with pytest.raises(InputError, match=r"curvature must be negative, got 0\.0"):
+    with pytest.raises(InputError, match=r"curvature must be negative and finite, got 0\.0"):
         Lorentz(0.0, learnable=learnable)
 
 

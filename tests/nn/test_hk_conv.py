@@ -408,8 +408,8 @@ def test_double_keeps_points_on_the_manifold_to_rounding():
     [
         ({"kernel_size": 0}, "kernel_size must be at least 1, got 0"),
         ({"in_dim": 0}, "in_dim must be at least 1, got 0"),
-        ({"curvature": 1.0}, "curvature must be negative, got 1.0"),
-        ({"curvature": 0.0}, "curvature must be negative, got 0.0"),
+        ({"curvature": 1.0}, "curvature must be negative and finite, got 1.0"),
+        ({"curvature": 0.0}, "curvature must be negative and finite, got 0.0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
         ({"attention": "dot"}, "attention must be None or 'distance', got 'dot'"),
         ({"points": "grid"}, "points must be 'optimal', 'random', 'trainable' or a tensor, got 'grid'"),
