@@ -22,6 +22,11 @@ def wait_for_first_training(process: subprocess.Popen, run: Path) -> None:
         time.sleep(0.05)
 
 
+def listen_to_ctrl_c() -> None:
+    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_bad_input_is_one_line_and_exit_code_2(in_empty_folder):
     command = [*COMMAND, "train", "txas", "--out", "run"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -34,7 +39,9 @@ def test_bad_input_is_one_line_and_exit_code_2(in_empty_folder):
 def test_ctrl_c_keeps_the_best_checkpoint_and_shows_what_finished(in_empty_folder):
     Path("recipe.yaml").write_text("models: [mlp]\nepochs: 100\npatience: 100000\nnum_splits: 50\nhidden_dim: 4\n")
     command = [*COMMAND, "train", "--recipe", "recipe.yaml", "--out", "run"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_ctrl_c
+    )
     run = in_empty_folder / "run"
     wait_for_first_training(process, run)
     process.send_signal(signal.SIGINT)
