@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.training.manifold_step import start_state, step_on_manifolds
 
 STEP_KINDS = ("exp", "retraction")
 
@@ -15,7 +16,8 @@ STEP_KINDS = ("exp", "retraction")
 class RiemannianAdam(torch.optim.Adam):
     r"""Adam for Euclidean and manifold parameters together.
 
-    Euclidean parameters go through :class:`torch.optim.Adam` itself, bit for bit and at its speed. A
+    Euclidean parameters go through :class:`torch.optim.Adam` itself, bit for bit, with ``foreach=True`` on every
+    device: torch would take it on a GPU alone, and on a CPU it is the faster one too. A
     :class:`geoopt.ManifoldParameter` holds points :math:`x` of a manifold; with :math:`g_t` the Riemannian
     gradient, each point takes the step
 
@@ -37,6 +39,8 @@ class RiemannianAdam(torch.optim.Adam):
         weight_decay: L2 penalty of the Euclidean parameters.
         step: ``"exp"`` for the exponential map, ``"retraction"`` for the manifold's cheaper first-order
             step. A parameter group can have its own.
+        capturable: count steps on the device, so that a CUDA graph can hold the step. The parameters must be on
+            a GPU.
     """
 
     def __init__(
@@ -48,8 +52,9 @@ class RiemannianAdam(torch.optim.Adam):
         weight_decay: float = 0.0,
         *,
         step: Literal["exp", "retraction"] = "exp",
+        capturable: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, foreach=True, capturable=capturable)
         self.defaults["step"] = step
         for group in self.param_groups:
             _check_step_kind(group.setdefault("step", step))
@@ -68,39 +73,23 @@ class RiemannianAdam(torch.optim.Adam):
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("step", self.defaults["step"])
+            # A state of torch's Adam says None: torch's choice, which is the slower one on a CPU.
+            if group["foreach"] is None and not group["fused"]:
+                group["foreach"] = True
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
         """Torch asks here, once a group and step, which parameters to update: the Euclidean ones."""
         curved = [parameter for parameter in group["params"] if _is_curved(parameter)]
-        for parameter in curved:
-            if parameter.grad is not None:
-                self._step_on_manifold(parameter, group)
-        if curved:
-            group = {**group, "params": [parameter for parameter in group["params"] if not _is_curved(parameter)]}
-        return super()._init_group(group, *lists)
-
-    def _step_on_manifold(self, point: geoopt.ManifoldParameter, group: dict[str, Any]) -> None:
-        manifold = point.manifold
-        gradient = manifold.egrad2rgrad(point, point.grad)
-        square = manifold.inner(point, gradient, keepdim=True).clamp(min=0)
-        state = self.state[point]
-        if not state:
-            state.update(
-                step=torch.tensor(0.0, device="cpu"),
-                exp_avg=torch.zeros_like(gradient),
-                exp_avg_sq=torch.zeros_like(square),
-            )
-        state["step"] += 1
-        beta1, beta2 = group["betas"]
-        state["exp_avg"].lerp_(gradient, 1 - beta1)
-        state["exp_avg_sq"].lerp_(square, 1 - beta2)
-        steps = state["step"].item()
-        momentum = state["exp_avg"] / (1 - beta1**steps)
-        scale = (state["exp_avg_sq"] / (1 - beta2**steps)).sqrt() + group["eps"]
-        move = manifold.expmap if group["step"] == "exp" else manifold.retr
-        moved = manifold.projx(move(point, -group["lr"] * momentum / scale))
-        state["exp_avg"].copy_(manifold.transp(point, moved, state["exp_avg"]))
-        point.copy_(moved)
+        if not curved:
+            return super()._init_group(group, *lists)
+        moving = [point for point in curved if point.grad is not None]
+        for point in moving:
+            if not self.state[point]:
+                self.state[point].update(start_state(point, group["capturable"]))
+        if moving:
+            step_on_manifolds(moving, [self.state[point] for point in moving], group)
+        flat = {**group, "params": [parameter for parameter in group["params"] if not _is_curved(parameter)]}
+        return super()._init_group(flat, *lists)
 
 
 def _is_curved(parameter: Tensor) -> bool:

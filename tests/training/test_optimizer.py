@@ -10,6 +10,8 @@ from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
 from hkconv.training.optimizer import RiemannianAdam
 
+from .watching import needs_cuda, operations_of
+
 
 def random_points(count, dim, curvature, dtype, generator):
     spatial = torch.randn(count, dim, generator=generator, dtype=torch.float64)
@@ -237,3 +239,75 @@ def test_unknown_step_is_refused():
     optimizer = RiemannianAdam([parameter])
     with pytest.raises(InputError, match="step must be"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "step": "log"})
+
+
+SMALL_SHAPES = ((16, 17), (16,), (4, 16, 17), ())
+
+
+def small_parameters(device="cpu", count=20):
+    generator = torch.Generator().manual_seed(5)
+    shapes = (SMALL_SHAPES[index % len(SMALL_SHAPES)] for index in range(count))
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(device)
+    return parameters
+
+
+def test_a_euclidean_step_is_torchs_foreach_step_and_nothing_more():
+    ours, theirs = RiemannianAdam(small_parameters()), torch.optim.Adam(small_parameters(), foreach=True)
+    for _ in range(2):
+        mine, torchs = operations_of(ours.step), operations_of(theirs.step)
+        assert mine == torchs
+    assert mine["aten._foreach_addcdiv_"] == 1
+    for parameter, twin in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+        assert torch.equal(parameter, twin)
+
+
+def test_scalars_and_small_shapes_equal_torch_adam_without_foreach():
+    ours = RiemannianAdam(small_parameters(), lr=0.02, weight_decay=0.1)
+    theirs = torch.optim.Adam(small_parameters(), lr=0.02, weight_decay=0.1, foreach=False)
+    for _ in range(4):
+        ours.step()
+        theirs.step()
+    for parameter, twin in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+        assert torch.equal(parameter, twin)
+
+
+def test_the_state_of_torch_adam_does_not_make_it_slow():
+    theirs = torch.optim.Adam(small_parameters())
+    theirs.step()
+    ours = RiemannianAdam(small_parameters())
+    ours.load_state_dict(theirs.state_dict())
+    assert operations_of(ours.step)["aten._foreach_addcdiv_"] == 1
+
+
+def test_a_capturable_step_counts_where_the_point_is(generator):
+    point = manifold_parameter(2, -1.0, torch.float64, generator)
+    twin = copy.deepcopy(point)
+    targets = random_points(3, 3, -1.0, torch.float64, generator)
+    take_steps(RiemannianAdam([point], lr=0.1, capturable=True), lambda: spread(point, targets, -1.0), 5)
+    take_steps(RiemannianAdam([twin], lr=0.1), lambda: spread(twin, targets, -1.0), 5)
+    torch.testing.assert_close(point.detach(), twin.detach())
+
+
+@needs_cuda
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_step_on_the_gpu_never_waits_and_equals_the_one_on_the_cpu(capturable):
+    module, _ = make_problem(torch.float64, -1.0)
+    gpu = copy.deepcopy(module).cuda()
+    optimizer = RiemannianAdam(module.parameters(), lr=0.05)
+    other = RiemannianAdam(gpu.parameters(), lr=0.05, capturable=capturable)
+    for seed in range(4):
+        drawn = torch.Generator().manual_seed(seed)
+        for mine, theirs in zip(module.parameters(), gpu.parameters()):
+            mine.grad = torch.randn(mine.shape, generator=drawn, dtype=torch.float64)
+            theirs.grad = mine.grad.cuda()
+        optimizer.step()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            other.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    # Torch computes 1 - beta^t in float32 when it counts on the device.
+    for mine, theirs in zip(module.parameters(), gpu.parameters()):
+        torch.testing.assert_close(theirs.detach().cpu(), mine.detach(), rtol=1e-4, atol=1e-4)
