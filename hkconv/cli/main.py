@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import hkconv
+from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
@@ -62,6 +63,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
 app.command()(points)
+app.command()(bench)
 
 
 def run() -> None:

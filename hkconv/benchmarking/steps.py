@@ -1,0 +1,43 @@
+"""One training epoch as the training loop does it, without its evaluation, as a call that can be timed."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from hkconv.training.capture import CapturedStep, check_capture
+from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.rewind import Rewind
+from hkconv.training.settings import Settings
+from hkconv.training.step import train_step
+from hkconv.training.tasks import Dataset, make_task
+
+
+def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings) -> Callable[[], float]:
+    """A call that trains one more epoch on the first split and returns its mean loss.
+
+    It takes the steps of :func:`hkconv.training.loop.fit`, keeps what that keeps to trace a loss that is not finite,
+    and like that waits for a GPU once, at the end.
+
+    Args:
+        model: on its device.
+        dataset: with at least one split.
+        settings: how to train.
+    """
+    reference = next(model.parameters())
+    if settings.capture:
+        check_capture(reference.device, dataset.task)
+    task = make_task(dataset, dataset.splits[0], reference, batch_size=settings.batch_size, seed=settings.seed)
+    optimizer = RiemannianAdam(
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
+    )
+    rewind = Rewind(model, optimizer, task.generator)
+    captured = CapturedStep(model, task, optimizer) if settings.capture else None
+    step = captured or partial(train_step, model, task, optimizer)
+
+    def epoch() -> float:
+        rewind.save()
+        model.train()
+        return torch.stack([step(batch) for batch in task.batches()]).mean().item()
+
+    return epoch
