@@ -1,5 +1,6 @@
 """From result files to the tables of a page, between marker comments, so that no figure is typed by hand."""
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,9 +48,9 @@ def replace_section(text: str, name: str, content: str, owner: str = "the page")
 
 
 def render_layers(documents: list[Document]) -> str:
-    """Times and memory of layers, one set of tables for each result file."""
+    """Times and memory of layers, one set of tables for each machine."""
     parts = []
-    for document in _of_kind(documents, "layers"):
+    for document in _merged(documents, "layers"):
         if not document["cells"]:
             continue
         cells = document["cells"]
@@ -72,7 +73,7 @@ def render_layers(documents: list[Document]) -> str:
 def render_growth(documents: list[Document]) -> str:
     """Memory of the fused layer as K and n grow, beside what one float for each of N x K x n and E x K x n takes."""
     parts = []
-    for document in _of_kind(documents, "layers"):
+    for document in _merged(documents, "layers"):
         if not document["growth"]:
             continue
         rows = []
@@ -91,7 +92,7 @@ def render_epochs(documents: list[Document]) -> str:
     """Milliseconds a training epoch, ours and the paper's."""
     parts = []
     paper = {row.dataset: row for row in PAPER_ROWS}
-    for document in _of_kind(documents, "epochs"):
+    for document in _merged(documents, "epochs"):
         names = [name for name in MODEL_NAMES if any(name in cell["models"] for cell in document["cells"])]
         head = ["dataset", *(MODEL_NAMES[name] for name in names), "HKN/HyboNet"]
         head += [f"paper: {name}" for name in ("HKNet", "HyboNet", "H2H-GCN", "HGCN", "HKNet/HyboNet")]
@@ -134,6 +135,23 @@ SECTIONS = {
 
 def _of_kind(documents: list[Document], kind: str) -> list[Document]:
     return [document for document in documents if document.get("benchmark") == kind]
+
+
+def _merged(documents: list[Document], kind: str) -> list[Document]:
+    """Documents of a kind; those of one machine, software and protocol as one, for a run may be taken in parts."""
+    groups: dict[str, list[Document]] = {}
+    for document in _of_kind(documents, kind):
+        key = [document["machine"], document["versions"], document["seed"], document["protocol"]]
+        groups.setdefault(json.dumps(key), []).append(document)
+    return [
+        {
+            **group[0],
+            "cells": [cell for document in group for cell in document["cells"]],
+            "growth": [entry for document in group for entry in document.get("growth", [])],
+            "interrupted": any(document["interrupted"] for document in group),
+        }
+        for group in groups.values()
+    ]
 
 
 def _layer_table(cells: list[Document], variants: list[str], part: str, ratios: list[str]) -> str:

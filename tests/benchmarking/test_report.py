@@ -22,6 +22,7 @@ def times(median):
 LAYERS = {
     **COMMON,
     "benchmark": "layers",
+    "protocol": {},
     "cells": [
         {
             "shape": SHAPE,
@@ -99,6 +100,16 @@ def test_rendering_twice_changes_nothing(page, results):
     assert page.read_text() == once
     assert once.startswith("before layers\n")
     assert once.endswith("\nend\n")
+
+
+def test_parts_of_one_run_share_a_table_and_other_machines_have_their_own(page, results):
+    other = {**LAYERS, "machine": {"cpu": "Other CPU", "cores": 4}}
+    for name, document in {"layers-1": LAYERS, "layers-2": LAYERS, "layers-3": other}.items():
+        write_json(results / f"{name}.json", document)
+    render_page(page, results)
+    layers = page.read_text().partition("before growth")[0]
+    assert (layers.count("### Some CPU, 2 cores"), layers.count("### Other CPU, 4 cores")) == (1, 1)
+    assert layers.count("| 2,277, 62,000, 6, 16 | uniform | 250") == 3
 
 
 def test_without_results_the_page_says_so(page, results):

@@ -8,7 +8,7 @@ from hkconv.benchmarking.variants import (
     Step,
     check_variants,
     make_problem,
-    reference_bytes,
+    peak_bytes,
     skip_reason,
 )
 from hkconv.errors import InputError
@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_skipped_with_its_size(name):
     shape = SHAPES[-1]
     assert skip_reason(name, shape, CPU, available=10**13) is None
     reason = skip_reason(name, shape, CPU, available=20 * 10**9)
-    assert reason == f"would need about {reference_bytes(shape) / 1e9:.0f} GB of memory, 20 GB are free"
+    assert reason == f"would need about {peak_bytes(name, shape) / 1e9:.0f} GB of memory, 20 GB are free"
     assert skip_reason(name, shape, torch.device("cuda"), available=1) is None
 
 
