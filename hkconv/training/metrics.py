@@ -1,10 +1,10 @@
-"""How good an answer is, as one number between 0 and 1."""
+"""How good an answer is, as one number between 0 and 1 that stays on its device until somebody looks."""
 
 import torch
 from torch import Tensor
 
 
-def accuracy(logits: Tensor, labels: Tensor) -> float:
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """The share of rows whose largest logit is the label's.
 
     Args:
@@ -12,29 +12,25 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
         labels: (N,) classes.
 
     Returns:
-        A number from 0 to 1.
+        A number from 0 to 1, as a 0-d float64 tensor.
     """
-    return (logits.argmax(-1) == labels).double().mean().item()
+    return (logits.argmax(-1) == labels).double().mean()
 
 
-def roc_auc(positive: Tensor, negative: Tensor) -> float:
+def roc_auc(positive: Tensor, negative: Tensor) -> Tensor:
     r"""The area under the ROC curve, exact with ties,
 
     .. math::
-        P(s^+ > s^-) + \tfrac12 P(s^+ = s^-) = \frac{\sum_i r_i - P(P + 1)/2}{P N},
-
-    with :math:`r_i` the mean rank of the i-th positive among all scores.
+        P(s^+ > s^-) + \tfrac12 P(s^+ = s^-)
+        = \frac{1}{2PN} \sum_{i=1}^P \big(\#\{j : s^-_j < s^+_i\} + \#\{j : s^-_j \le s^+_i\}\big).
 
     Args:
         positive: (P,) scores of what is to be found.
         negative: (N,) scores of the rest.
 
     Returns:
-        A number from 0 to 1; 0.5 if all scores are equal.
+        A number from 0 to 1, as a 0-d float64 tensor; 0.5 if all scores are equal.
     """
-    scores = torch.cat([positive, negative])
-    _, position, count = scores.unique(return_inverse=True, return_counts=True)
-    mean_rank = count.cumsum(0).double() - (count.double() - 1) / 2
-    P, N = len(positive), len(negative)
-    rank_sum = mean_rank[position[:P]].sum().item()
-    return (rank_sum - P * (P + 1) / 2) / (P * N)
+    ranked = negative.sort().values
+    below, not_above = (torch.searchsorted(ranked, positive, right=right) for right in (False, True))
+    return (below + not_above).sum().double() / (2 * len(positive) * len(negative))

@@ -1,8 +1,9 @@
 """What a batch, a loss and a metric are: for nodes, for graphs and for links."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from hkconv.data.seeding import seeded_generator
 from hkconv.training.metrics import accuracy, roc_auc
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
+
+Sendable = TypeVar("Sendable", Tensor, Data)
 
 # The order of batches and the negatives follow a stream of the seed that no split uses (see hkconv.data.trees).
 BATCH_STREAM = 2**31 + 1
@@ -32,94 +35,110 @@ class Score:
     loss: float
 
 
-class Task(Protocol):
-    """One split of a dataset as a training loop sees it.
+class Task(ABC):
+    """One split of a dataset as a training loop sees it. Nothing here but ``evaluate`` waits for a GPU.
 
-    ``metric`` names the number to maximise, ``chance`` a rule that needs no model.
+    ``metric`` names the number to maximise, ``chance`` a rule that needs no model. ``generator`` is what batches
+    are drawn with, if they are drawn.
     """
 
     metric: ClassVar[str]
     chance: ClassVar[str]
+    generator: torch.Generator | None = None
 
+    @abstractmethod
     def batches(self) -> Iterable[Any]:
-        """The training batches of one epoch, one for each step of the optimizer."""
+        """The training batches of one epoch, one for each step of the optimizer.
 
+        A task that takes everything at once has a single batch, a tuple of tensors of the same shapes in every epoch.
+        """
+
+    @abstractmethod
     def loss(self, model: torch.nn.Module, batch: Any) -> Tensor:
         """The mean loss of a batch, with gradient."""
 
-    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
-        """The score of all of ``"train"``, ``"val"`` or ``"test"``; puts the model in evaluation mode."""
+    @abstractmethod
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        """Metric and mean loss of all of ``"train"``, ``"val"`` or ``"test"``, in evaluation mode.
 
+        Returns:
+            Two float64 numbers, still on the model's device.
+        """
+
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        """What :meth:`measure` finds, brought to the host."""
+        return Score(*self.measure(model, part).tolist())
+
+    @abstractmethod
     def chance_score(self) -> float:
         """The test metric of the rule ``chance``."""
 
 
-class NodeTask:
+class NodeTask(Task):
     """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
 
     metric = "accuracy"
     chance = "majority class"
 
     def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
-        self.graph = _moved(dataset.graph, reference)
+        graph = _moved(dataset.graph, reference)
+        self.inputs = graph.x, graph.edge_index
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
+        self.labels = {name: graph.y[members] for name, members in self.parts.items()}
 
-    def batches(self) -> Iterable[Data]:
-        return [self.graph]
+    def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
+        return [self.inputs]
 
-    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
-        return self._loss(model(batch.x, batch.edge_index), "train")
+    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(model(*batch)[self.parts["train"]], self.labels["train"])
 
     @torch.no_grad()
-    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
-        logits = model.eval()(self.graph.x, self.graph.edge_index)
-        members = self.parts[part]
-        return Score(accuracy(logits[members], self.graph.y[members]), self._loss(logits, part).item())
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        return _class_scores(model.eval()(*self.inputs)[self.parts[part]], self.labels[part])
 
     def chance_score(self) -> float:
-        return _majority_accuracy(self.graph.y[self.parts["train"]], self.graph.y[self.parts["test"]])
-
-    def _loss(self, logits: Tensor, part: str) -> Tensor:
-        members = self.parts[part]
-        return F.cross_entropy(logits[members], self.graph.y[members])
+        return _majority_accuracy(self.labels["train"], self.labels["test"])
 
 
-class GraphTask:
+class GraphTask(Task):
     """Graph classification: shuffled mini-batches of graphs, cross entropy over the graphs of a batch."""
 
     metric = "accuracy"
     chance = "majority class"
 
     def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
+        self.device = reference.device
+        # Batches are put together on the CPU: on a GPU each graph would cost several launches and a wait.
+        on_cpu = torch.empty(0, dtype=reference.dtype)
         self.parts = {
-            name: [_moved(dataset.graphs[index], reference) for index in members.tolist()]
+            name: [_moved(dataset.graphs[index], on_cpu) for index in members.tolist()]
             for name, members in split.parts.items()
         }
-        generator = seeded_generator(seed, BATCH_STREAM)
-        self.loader = DataLoader(self.parts["train"], batch_size, shuffle=True, generator=generator)
+        self.generator = seeded_generator(seed, BATCH_STREAM)
+        self.loader = DataLoader(self.parts["train"], batch_size, shuffle=True, generator=self.generator)
         self.whole: dict[str, list[Data]] = {}
 
-    def batches(self) -> Iterable[Data]:
-        return self.loader
+    def batches(self) -> Iterator[Data]:
+        return (_sent(batch, self.device) for batch in self.loader)
 
     def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
         return F.cross_entropy(_graph_logits(model, batch), batch.y)
 
     @torch.no_grad()
-    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
         if part not in self.whole:
-            self.whole[part] = list(DataLoader(self.parts[part], GRAPHS_AT_ONCE))
+            self.whole[part] = [_sent(batch, self.device) for batch in DataLoader(self.parts[part], GRAPHS_AT_ONCE)]
         model.eval()
         logits = torch.cat([_graph_logits(model, batch) for batch in self.whole[part]])
         labels = torch.cat([batch.y for batch in self.whole[part]])
-        return Score(accuracy(logits, labels), F.cross_entropy(logits, labels).item())
+        return _class_scores(logits, labels)
 
     def chance_score(self) -> float:
         train, test = (torch.cat([graph.y for graph in self.parts[part]]) for part in ("train", "test"))
         return _majority_accuracy(train, test)
 
 
-class LinkTask:
+class LinkTask(Task):
     """Link prediction: training links against as many pairs without one, drawn anew for every epoch.
 
     Messages pass over training links alone. Negatives to train on avoid training links and nothing else, for
@@ -134,6 +153,7 @@ class LinkTask:
         self.num_nodes = self.graph.x.size(0)
         self.message_edges = split.message_edges.to(reference.device)
         self.train_links = split.train
+        self.sent_links = split.train.to(reference.device)
         self.known = link_keys(split.train, self.num_nodes)
         self.pairs = {
             "val": (split.val.to(reference.device), split.val_negatives.to(reference.device)),
@@ -142,16 +162,15 @@ class LinkTask:
         self.generator = seeded_generator(seed, BATCH_STREAM)
 
     def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
-        links = self.train_links.to(self.graph.x.device)
-        return [(links, self._draw_negatives().to(links.device))]
+        return [(self.sent_links, _sent(self._draw_negatives(), self.sent_links.device))]
 
     def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return _link_loss(*self._logits(model, batch))
 
     @torch.no_grad()
-    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
         positive, negative = self._logits(model.eval(), self.pairs[part])
-        return Score(roc_auc(positive, negative), _link_loss(positive, negative).item())
+        return torch.stack([roc_auc(positive, negative), _link_loss(positive, negative).double()])
 
     def chance_score(self) -> float:
         return 0.5
@@ -200,8 +219,17 @@ def _moved(graph: Data, reference: Tensor) -> Data:
     return moved
 
 
+def _sent(values: Sendable, device: torch.device) -> Sendable:
+    """The values on the device. The host does not wait for a GPU: from pinned memory it copies on its own."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
 def _graph_logits(model: torch.nn.Module, batch: Data) -> Tensor:
     return model(batch.x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
+
+
+def _class_scores(logits: Tensor, labels: Tensor) -> Tensor:
+    return torch.stack([accuracy(logits, labels), F.cross_entropy(logits, labels).double()])
 
 
 def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:

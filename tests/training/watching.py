@@ -10,22 +10,24 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 
 class Operations(TorchDispatchMode):
-    """Counts the operations inside its block by name, except while ``paused``."""
+    """Counts, inside its block and except while ``paused``, operations by name and values that the host reads."""
 
     def __init__(self):
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.reads = 0
         self.paused = False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if not self.paused:
             self.counts[str(function.overloadpacket)] += 1
+            self.reads += function is torch.ops.aten._local_scalar_dense.default and _is_result(args[0])
         return function(*args, **(kwargs or {}))
 
-    @property
-    def reads(self) -> int:
-        """How often a value came to the host, as by ``item()``, ``bool()`` or ``float()``."""
-        return self.counts["aten._local_scalar_dense"]
+
+def _is_result(tensor) -> bool:
+    """Numbers and conditions are computed where the model is; sizes and orders, which are whole numbers, never are."""
+    return tensor.is_floating_point() or tensor.dtype == torch.bool
 
 
 def operations_of(function) -> Counter[str]:

@@ -1,0 +1,32 @@
+"""One step of training: forward, loss, backward, update. The same code runs by itself and in a CUDA graph."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hkconv.training.tasks import Task
+
+
+def train_step(model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
+    """Take one step.
+
+    Args:
+        model: the network.
+        task: what its loss is.
+        optimizer: of the network's parameters.
+        batch: one of the task's.
+
+    Returns:
+        The loss before the step, a 0-d tensor on the model's device that nobody has looked at yet.
+    """
+    loss = task.loss(model, batch)
+    update(optimizer, loss)
+    return loss.detach()
+
+
+def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Step down the gradient of a loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from hkconv.models import create
+from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.rewind import Rewind
+from hkconv.training.step import train_step
+from hkconv.training.tasks import make_task
+
+
+def make_training(dataset, name="hkn"):
+    model = create(name, in_features=1, hidden_dim=4, num_classes=2, num_layers=2, task="graph", dropout=0.3)
+    model.register_buffer("seen", torch.zeros((), dtype=torch.long))
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
+    return model, task, RiemannianAdam(model.parameters(), lr=0.02)
+
+
+def epoch(model, task, optimizer):
+    """The losses of one epoch, which count in a buffer too."""
+    model.train()
+    model.seen += 1
+    return [train_step(model, task, optimizer, batch).item() for batch in task.batches()]
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_the_same_epoch_comes_again(molecules, before):
+    """With its weights, dropout and batches, and Adam's memory: from nothing, or from what it had."""
+    model, task, optimizer = make_training(molecules)
+    rewind = Rewind(model, optimizer, task.generator)
+    for _ in range(before):
+        rewind.save()
+        epoch(model, task, optimizer)
+    rewind.save()
+    first = epoch(model, task, optimizer)
+    other = epoch(model, task, optimizer)
+    rewind.restore()
+    assert model.seen == before
+    again = epoch(model, task, optimizer)
+    assert again == first != other
+
+
+def test_parameters_stay_where_they_are(molecules):
+    model, task, optimizer = make_training(molecules, "mlp")
+    rewind = Rewind(model, optimizer)
+    rewind.save()
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    epoch(model, task, optimizer)
+    rewind.restore()
+    assert [parameter.data_ptr() for parameter in model.parameters()] == places
+    for parameter, weight in zip(model.parameters(), weights):
+        assert torch.equal(parameter, weight)
