@@ -53,7 +53,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
 
 def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
-    return Settings(recipe.lr, recipe.weight_decay, recipe.epochs, recipe.patience, recipe.batch_size, seed)
+    given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "capture")
+    return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
 
 
 def _num_classes(dataset: Dataset) -> int | None:

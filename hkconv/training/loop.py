@@ -4,15 +4,20 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hkconv.data import LinkSplit, Split
 from hkconv.errors import InputError
+from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
 from hkconv.training.finite import first_non_finite
 from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
+from hkconv.training.step import train_step, update
 from hkconv.training.tasks import Dataset, Score, Task, make_task
 
 
@@ -65,7 +70,8 @@ def fit(
 ) -> FitResult:
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
-    Ctrl-C ends the training early but in order, unless it comes before the end of the first epoch.
+    Ctrl-C ends the training early but in order, unless it comes before the end of the first epoch. The host waits
+    for a GPU once an epoch, when it brings home that epoch's losses and scores.
 
     Args:
         model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
@@ -79,17 +85,17 @@ def fit(
     """
     settings = settings or Settings()
     reference = next(model.parameters())
+    if settings.capture:
+        check_capture(reference.device, dataset.task)
     task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
-    optimizer = RiemannianAdam(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    trainer = _Trainer(model, task, settings)
     history: list[Epoch] = []
     best: _Best | None = None
     interrupted = False
     started = time.perf_counter()
     try:
         for number in range(1, settings.epochs + 1):
-            loss = _train_epoch(model, task, optimizer, number)
-            val = task.evaluate(model, "val")
-            _check_finite(val.loss, model, number, "validation", lambda: task.evaluate(model, "val"))
+            loss, val = trainer.run_epoch(number)
             history.append(Epoch(number, loss, val.loss, val.metric))
             if best is None or best.is_beaten_by(val):
                 best = _Best(number, val, _copy_of_weights(model))
@@ -127,26 +133,52 @@ class _Best:
         return (score.metric, -score.loss) > (self.score.metric, -self.score.loss)
 
 
-def _train_epoch(model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, number: int) -> float:
-    """One pass over the training data; returns the mean loss of its steps."""
-    model.train()
-    losses = []
-    for batch in task.batches():
-        optimizer.zero_grad()
-        loss = task.loss(model, batch)
-        losses.append(loss.item())
-        _check_finite(losses[-1], model, number, "training", lambda batch=batch: task.loss(model, batch))
-        loss.backward()
-        optimizer.step()
-    return sum(losses) / len(losses)
+class _Trainer:
+    """Epochs, in which everything stays on the device until the end."""
 
-
-def _check_finite(loss: float, model: torch.nn.Module, epoch: int, part: str, forward: Callable[[], object]) -> None:
-    if not math.isfinite(loss):
-        place = first_non_finite(model, forward)
-        raise InputError(
-            f"the {part} loss became {loss} in epoch {epoch}; first not finite: {place}; a smaller lr may help"
+    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings):
+        self.model, self.task = model, task
+        self.optimizer = RiemannianAdam(
+            model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
+        self.rewind = Rewind(model, self.optimizer, task.generator)
+        self.step: Callable[[Any], Tensor] = partial(train_step, model, task, self.optimizer)
+        self.measure: Callable[[], Tensor] = partial(task.measure, model, "val")
+        if settings.capture:
+            self.step = CapturedStep(model, task, self.optimizer)
+            self.measure = CapturedMeasure(model, task, "val")
+
+    def run_epoch(self, number: int) -> tuple[float, Score]:
+        """One pass over the training data; returns the mean loss of its steps and the validation score."""
+        self.rewind.save()
+        self.model.train()
+        on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
+        # The one place where the host waits for a GPU.
+        *losses, metric, val_loss = torch.cat([on_device.double(), self.measure()]).tolist()
+        for loss in losses:
+            if not math.isfinite(loss):
+                raise _divergence("training", loss, number, self._retrace())
+        if not math.isfinite(val_loss):
+            place = first_non_finite(self.model, lambda: self.task.measure(self.model, "val"))
+            raise _divergence("validation", val_loss, number, place)
+        return sum(losses) / len(losses), Score(metric, val_loss)
+
+    def _retrace(self) -> str:
+        """Walk through the epoch again, up to the first loss that is not finite, and say where that one arose."""
+        self.rewind.restore()
+        self.model.train()
+        for batch in self.task.batches():
+            loss = self.task.loss(self.model, batch)
+            if not loss.isfinite():
+                break
+            update(self.optimizer, loss)
+        return first_non_finite(self.model, lambda: self.task.loss(self.model, batch))
+
+
+def _divergence(part: str, loss: float, epoch: int, place: str) -> InputError:
+    return InputError(
+        f"the {part} loss became {loss} in epoch {epoch}; first not finite: {place}; a smaller lr may help"
+    )
 
 
 def _copy_of_weights(model: torch.nn.Module) -> dict[str, Tensor]:

@@ -144,6 +144,7 @@ class Recipe:
     normalize_features: bool = _flag(False, "Divide each row of features by its sum.")
     device: str = _text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
     deterministic: bool = _flag(False, "Only algorithms that repeat exactly.")
+    capture: bool = _flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")
     data: str | None = _text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = _text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
 

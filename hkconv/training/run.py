@@ -15,6 +15,7 @@ import torch
 from hkconv import models
 from hkconv.errors import InputError
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.training.capture import check_capture
 from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
@@ -30,8 +31,8 @@ RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
 
-# Where a run happens and where its files are does not change what it is.
-FREE_ON_RESUME = {"data", "out", "device"}
+# Where and how fast a run happens and where its files are does not change what it is.
+FREE_ON_RESUME = {"data", "out", "device", "capture"}
 
 
 def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
@@ -52,6 +53,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     reporter = reporter or Reporter()
     device = find_device(recipe.device)
     dataset = load_dataset(recipe)
+    if recipe.capture:
+        check_capture(device, dataset.task)
     for name in recipe.models:
         models.create(name, **model_config(recipe, name, dataset))
     folder = _continued_folder(recipe) if resume else _new_folder(recipe)

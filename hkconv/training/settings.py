@@ -16,6 +16,8 @@ class Settings:
         patience: stop after this many epochs without a better validation score.
         batch_size: graphs in a batch; node and link tasks take everything at once.
         seed: of the order of batches and of negatives. It does not seed the model or its dropout.
+        capture: replay the training step as a CUDA graph, which spares a small network the launch of each
+            operation; for node and link tasks on a GPU.
     """
 
     lr: float = 0.02
@@ -24,6 +26,7 @@ class Settings:
     patience: int = 50
     batch_size: int = 32
     seed: int = 0
+    capture: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience", "batch_size"):

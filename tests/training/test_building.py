@@ -5,7 +5,15 @@ from hkconv.training.recipe import MODEL_NAMES, Recipe
 
 def test_recipe_reaches_data_models_and_settings():
     recipe = Recipe(
-        dataset="disease", task="link", num_splits=2, seed=4, hidden_dim=6, kernel_size=3, lr=0.5, epochs=30
+        dataset="disease",
+        task="link",
+        num_splits=2,
+        seed=4,
+        hidden_dim=6,
+        kernel_size=3,
+        lr=0.5,
+        epochs=30,
+        capture=True,
     )
     dataset = load_dataset(recipe)
     assert (dataset.name, dataset.task, len(dataset.splits)) == ("disease", "link", 2)
@@ -15,7 +23,7 @@ def test_recipe_reaches_data_models_and_settings():
     assert (config["hidden_dim"], config["kernel_size"], config["num_classes"]) == (6, 3, None)
     assert "kernel_size" not in model_config(recipe, "mlp", dataset)
     settings = fit_settings(recipe, 7)
-    assert (settings.lr, settings.seed, settings.epochs) == (0.5, 7, 30)
+    assert (settings.lr, settings.seed, settings.epochs, settings.capture) == (0.5, 7, 30, True)
 
 
 def test_description_holds_sizes(molecules):

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hkconv.errors import InputError
 from hkconv.models import create
@@ -10,6 +11,8 @@ from hkconv.training.loop import fit
 from hkconv.training.seeds import seed_everything
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import NodeTask, Score, make_task
+
+from .watching import Operations, needs_cuda
 
 QUICK = Settings(epochs=5, patience=5)
 
@@ -51,9 +54,10 @@ def test_stops_after_patience_and_breaks_ties_by_loss(tree, monkeypatch):
 
     def scripted(self, model, part):
         parts.append(part)
-        return scores[len(parts) - 1]
+        score = scores[len(parts) - 1]
+        return torch.tensor([score.metric, score.loss], dtype=torch.float64)
 
-    monkeypatch.setattr(NodeTask, "evaluate", scripted)
+    monkeypatch.setattr(NodeTask, "measure", scripted)
     result = fit(make_model(tree), tree, tree.splits[0], Settings(epochs=100, patience=2))
     assert (result.best_epoch, result.epochs) == (3, 5)
     assert parts == ["val"] * 5 + ["test"]
@@ -82,7 +86,7 @@ def test_interrupt_before_the_first_epoch_has_nothing_to_keep(tree, monkeypatch)
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "_train_epoch", interrupt)
+    monkeypatch.setattr(loop, "train_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fit(make_model(tree), tree, tree.splits[0], QUICK)
 
@@ -99,9 +103,144 @@ def test_a_loss_that_is_not_finite_says_when_and_where(tree):
     with pytest.raises(InputError, match=r"training loss became nan in epoch 3; .* parameter 'network.lins.1.bias'"):
         fit(model, tree, tree.splits[0], QUICK, spoil)
     model.load_state_dict(weights)
-    model.network.lins[1].register_forward_hook(lambda *_: torch.full((tree.graph.num_nodes, 3), float("inf")))
+    model.network.lins[1].register_forward_hook(lambda _, __, output: output * float("inf"))
     with pytest.raises(InputError, match=r"became nan in epoch 1; first not finite: the output of module"):
         fit(model, tree, tree.splits[0], QUICK)
+
+
+def test_an_interrupt_within_an_epoch_keeps_the_best_weights(molecules, monkeypatch):
+    steps = []
+
+    def interrupted(*arguments):
+        steps.append(1)
+        if len(steps) == 13:
+            raise KeyboardInterrupt
+        return train_step(*arguments)
+
+    train_step = loop.train_step
+    monkeypatch.setattr(loop, "train_step", interrupted)
+    model = make_model(molecules)
+    result = fit(model, molecules, molecules.splits[0], Settings(epochs=5, batch_size=5))
+    assert result.interrupted
+    assert result.epochs == 2
+    task = make_task(molecules, molecules.splits[0], next(model.parameters()))
+    assert task.evaluate(model, "val") == Score(result.val_metric, result.val_loss)
+
+
+def test_a_loss_of_an_early_step_is_traced_back_though_the_later_ones_spoilt_everything(molecules):
+    molecules.graphs[3].x = torch.full_like(molecules.graphs[3].x, float("inf"))
+    model = make_model(molecules)
+    settings = Settings(batch_size=5)
+    with pytest.raises(InputError, match=r"training loss became nan in epoch 1; .* the output of module"):
+        fit(model, molecules, molecules.splits[0], settings)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_steps_that_grew_too_large_are_traced_back_to_their_first_overflow(molecules):
+    """Only after the very steps of that epoch, with its dropout and its batches, is there anything to find."""
+    model = make_model(molecules, dropout=0.3)
+    settings = Settings(batch_size=5, lr=1e20)
+    with pytest.raises(InputError, match=r"training loss became .* in epoch 1; first not finite: the output of module"):
+        fit(model, molecules, molecules.splits[0], settings)
+
+
+def test_a_validation_loss_that_is_not_finite_says_so(molecules):
+    molecules.graphs[25].x = torch.full_like(molecules.graphs[25].x, float("inf"))
+    with pytest.raises(InputError, match=r"validation loss became .* in epoch 1; .* output of module"):
+        fit(make_model(molecules), molecules, molecules.splits[0], QUICK)
+
+
+def watch_steps(seen):
+    """Leave out the steps of optimizers, which count on the CPU and read only that."""
+
+    def pause(*_):
+        seen.paused = True
+
+    def go_on(*_):
+        seen.paused = False
+
+    return register_optimizer_step_pre_hook(pause), register_optimizer_step_post_hook(go_on)
+
+
+@pytest.mark.parametrize("kind", ["tree", "molecules", "links"])
+def test_results_come_to_the_host_once_an_epoch(kind, request, monkeypatch):
+    dataset = request.getfixturevalue(kind)
+    lists = []
+
+    def tolist(tensor):
+        if tensor.is_floating_point():
+            lists.append(tensor)
+        return original(tensor)
+
+    original = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", tolist)
+    seen = Operations()
+    hooks = watch_steps(seen)
+    with seen:
+        fit(make_model(dataset), dataset, dataset.splits[0], Settings(epochs=3, batch_size=5))
+    for hook in hooks:
+        hook.remove()
+    steps = 5 if kind == "molecules" else 1
+    assert [len(values) for values in lists] == [steps + 2] * 3 + [2]
+    assert seen.reads == 0
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["hkn", "mlp"])
+@pytest.mark.parametrize("kind", ["tree", "molecules", "links"])
+def test_an_epoch_on_the_gpu_waits_only_at_its_end(kind, name, request):
+    dataset = request.getfixturevalue(kind)
+    model = make_model(dataset, name, dropout=0.2).cuda()
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
+    trainer = loop._Trainer(model, task, Settings())
+    trainer.run_epoch(1)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trainer.rewind.save()
+        model.train()
+        for batch in task.batches():
+            trainer.step(batch)
+        trainer.measure()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("kind", ["tree", "molecules"])
+def test_capture_is_refused_where_it_cannot_be(kind, request):
+    dataset = request.getfixturevalue(kind)
+    with pytest.raises(InputError, match=r"capture needs a CUDA device and a full-batch task \(node or link\), got"):
+        fit(make_model(dataset), dataset, dataset.splits[0], Settings(capture=True))
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["hkn", "mlp"])
+@pytest.mark.parametrize("kind", ["tree", "links"])
+def test_a_captured_training_equals_the_plain_one(kind, name, request):
+    dataset = request.getfixturevalue(kind)
+    models = [make_model(dataset, name, dropout=0.0).double().cuda() for _ in range(2)]
+    plain, captured = (
+        fit(model, dataset, dataset.splits[0], Settings(epochs=10, capture=capture))
+        for model, capture in zip(models, (False, True))
+    )
+    # Torch computes Adam's 1 - beta^t in float32 when it counts on the device: four digits of the first steps.
+    for mine, theirs in zip(captured.history, plain.history):
+        assert mine.number == theirs.number
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-3)
+        assert mine.val_loss == pytest.approx(theirs.val_loss, rel=1e-3)
+    assert captured.test_loss == pytest.approx(plain.test_loss, rel=1e-3)
+
+
+@needs_cuda
+def test_a_captured_training_that_diverges_says_where(tree):
+    model = make_model(tree).cuda()
+
+    def spoil(epoch):
+        if epoch.number == 2:
+            with torch.no_grad():
+                model.network.lins[1].bias[0] = float("nan")
+
+    with pytest.raises(InputError, match=r"training loss became nan in epoch 3; .* parameter 'network.lins.1.bias'"):
+        fit(model, tree, tree.splits[0], Settings(epochs=5, capture=True), spoil)
 
 
 @pytest.mark.parametrize("name", ["epochs", "patience", "batch_size"])

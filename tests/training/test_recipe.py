@@ -58,6 +58,7 @@ def test_text_is_read_as_a_person_means_it():
         ("batch_size", 0, "at least 1"),
         ("num_splits", 0, "at least 1"),
         ("seeds", 0, "at least 1"),
+        ("capture", 1, "true or false"),
         ("seed", -1, "at least 0"),
         ("root", "yes", "true or false"),
         ("points", "grid", "optimal or random or trainable"),

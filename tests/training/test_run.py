@@ -96,6 +96,13 @@ def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
         train_run(quick(tmp_path / "nowhere"), resume=True)
 
 
+def test_a_captured_run_can_go_on_where_nothing_is_captured(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("mlp",)))
+    stored = json.loads((tmp_path / "recipe.json").read_text())
+    (tmp_path / "recipe.json").write_text(json.dumps({**stored, "capture": True}))
+    assert not train_run(quick(tmp_path, models=("mlp",)), resume=True).interrupted
+
+
 def test_a_folder_in_use_is_left_alone(tree_for_every_name, tmp_path):
     (tmp_path / "mine.txt").touch()
     with pytest.raises(InputError, match="is not empty: name another folder"):
@@ -128,6 +135,8 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
         with pytest.raises(InputError, match=message):
             train_run(quick(tmp_path / "out"))
     monkeypatch.undo()
+    with pytest.raises(InputError, match="capture needs a CUDA device"):
+        train_run(quick(tmp_path / "out", capture=True))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))

@@ -1,0 +1,111 @@
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.models import create
+from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
+from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.tasks import make_task
+
+from .watching import needs_cuda
+
+
+@pytest.mark.parametrize("device, task", [("cpu", "node"), ("cpu", "graph"), ("cuda", "graph")])
+def test_what_cannot_be_captured(device, task):
+    message = (
+        rf"^capture needs a CUDA device and a full-batch task \(node or link\), got device {device} and task {task}$"
+    )
+    with pytest.raises(InputError, match=message):
+        check_capture(torch.device(device), task)
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_what_can_be_captured(task):
+    check_capture(torch.device("cuda:1"), task)
+
+
+def make_training(dataset, name, lr, **config):
+    classes = None if dataset.task == "link" else dataset.num_classes
+    given = {"in_features": dataset.num_features, "hidden_dim": 8, "num_classes": classes, "num_layers": 2, **config}
+    model = create(name, task=dataset.task, **given).cuda().train()
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()))
+    optimizer = RiemannianAdam(model.parameters(), lr=lr, capturable=True)
+    return model, task, CapturedStep(model, task, optimizer)
+
+
+def losses_of(task, step, count):
+    return [step(batch).item() for _ in range(count) for batch in task.batches()]
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["hkn", "mlp"])
+def test_dropout_is_drawn_anew_in_every_replay(tree, name):
+    """With lr 0 nothing else can change the loss."""
+    _, task, step = make_training(tree, name, 0.0, dropout=0.5)
+    assert len(set(losses_of(task, step, 5))) == 5
+    _, task, step = make_training(tree, name, 0.0, dropout=0.0)
+    assert len(set(losses_of(task, step, 5))) == 1
+
+
+@needs_cuda
+def test_new_negatives_reach_every_replay(links):
+    _, task, step = make_training(links, "mlp", 0.0, dropout=0.0)
+    assert len(set(losses_of(task, step, 5))) == 5
+
+
+@needs_cuda
+def test_recording_leaves_no_trace_in_the_training(tree):
+    """The first loss is that of the untouched weights, and Adam has counted one step."""
+    model, task, step = make_training(tree, "hkn", 0.01, dropout=0.0)
+    (batch,) = task.batches()
+    expected = task.loss(model, batch).item()
+    assert step(batch).item() == pytest.approx(expected, rel=1e-5)
+    assert {state["step"].item() for state in step.optimizer.state.values()} == {1.0}
+
+
+@needs_cuda
+def test_a_replay_never_waits(links):
+    model, task, step = make_training(links, "hkn", 0.01, dropout=0.2)
+    measure = CapturedMeasure(model, task, "val")
+    losses_of(task, step, 1)
+    measure()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            for batch in task.batches():
+                step(batch)
+            measure()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_cuda
+def test_a_captured_measure_sees_the_weights_of_now_in_evaluation_mode(tree):
+    model, task, step = make_training(tree, "hkn", 0.05, dropout=0.5)
+    measure = CapturedMeasure(model, task, "val")
+    first = measure()
+    torch.testing.assert_close(first, task.measure(model, "val"))
+    losses_of(task, step, 5)
+    torch.testing.assert_close(measure(), task.measure(model, "val"))
+    assert not torch.equal(measure(), first)
+
+
+class Waiting(torch.nn.Module):
+    """A network that looks at its numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x, edge_index):
+        return self.linear(x) if x.sum() > 0 else -self.linear(x)
+
+
+@needs_cuda
+def test_a_model_that_waits_is_named(tree):
+    model = Waiting().cuda()
+    task = make_task(tree, tree.splits[0], model.linear.weight)
+    step = CapturedStep(model, task, RiemannianAdam(model.parameters(), capturable=True))
+    with pytest.raises(InputError, match="never waits for the GPU, and Waiting does: train it without capture"):
+        losses_of(task, step, 1)
+    assert torch.cuda.get_sync_debug_mode() == 0
