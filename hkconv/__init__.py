@@ -13,8 +13,9 @@ _HOMES = {
     "debug": "hkconv.geometry.checks",
     "kernel_energy": "hkconv.points",
     "kernel_points": "hkconv.points",
+    "neighbors": "hkconv.ops.neighbors",
 }
-_ROOMS = {"cli", "data", "errors", "geometry", "models", "nn", "ops", "points", "testing", "training"}
+_ROOMS = {"benchmarking", "cli", "data", "errors", "geometry", "models", "nn", "ops", "points", "testing", "training"}
 
 __all__ = [*_HOMES, "__version__"]
 

@@ -17,11 +17,10 @@ from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.centroid import MassScaling
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
-from hkconv.ops.neighbors import Edges, read_edges
-from hkconv.ops.reference import hk_aggregate
+from hkconv.ops import fused, reference
+from hkconv.ops.backends import BACKENDS, choose_backend
+from hkconv.ops.neighbors import Edges, Neighbors, read_edges, read_neighbors
 from hkconv.points import kernel_points
-
-BACKENDS = ("auto", "reference")
 
 
 class HKConv(torch.nn.Module):
@@ -52,12 +51,14 @@ class HKConv(torch.nn.Module):
             learned weight. Beyond the paper; without it the layer cannot see where a node is.
         mass: keep the mass of the last centroid, see :class:`~hkconv.nn.centroid.MassScaling`. Beyond the paper.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
-        backend: ``"reference"`` is plain PyTorch; ``"auto"`` takes the fastest there is for the input.
+        backend: ``"reference"`` is plain PyTorch, ``"cpu"`` Numba, ``"cuda"`` Triton; ``"auto"`` takes the fastest
+            there is for the input. All give the same result.
 
     Shapes:
         - **x**: points ``(N, m+1)``, or ``(x_source, x_target)`` for a bipartite graph
-        - **edge_index**: ``(2, E)`` of any integer type, source to target; PyG's ``EdgeIndex``; or a torch sparse
-          matrix ``(N_target, N_source)``, whose values are the weights unless ``edge_weight`` is given
+        - **edge_index**: ``(2, E)`` of any integer type, source to target; PyG's ``EdgeIndex``; a torch sparse
+          matrix ``(N_target, N_source)``, whose values are the weights unless ``edge_weight`` is given; or what
+          :func:`hkconv.neighbors` made of any of these
         - **edge_weight**: non-negative ``(E,)``
         - **output**: points ``(N_target, n+1)``
     """
@@ -141,7 +142,7 @@ class HKConv(torch.nn.Module):
     def forward(
         self,
         x: Tensor | tuple[Tensor, Tensor],
-        edge_index: Tensor,
+        edge_index: Tensor | Neighbors,
         edge_weight: Tensor | None = None,
         size: tuple[int, int] | None = None,
     ) -> Tensor:
@@ -154,26 +155,42 @@ class HKConv(torch.nn.Module):
         nodes = (x_source.size(0), x_target.size(0))
         if size is not None and tuple(size) != nodes:
             raise InputError(f"size must equal the number of points {nodes}, got {tuple(size)}")
-        edges = read_edges(edge_index, edge_weight, nodes)
+        backend = choose_backend(self.backend, x_source, self.linear.act)
         with full_precision(x_source, x_target) as (full_source, full_target):
-            return self._convolve(full_source, full_target, edges, shared=x_source is x_target)
+            full_source = self._drop(full_source)
+            full_target = full_source if x_target is x_source else self._drop(full_target)
+            aggregate = self._aggregate_by_edges if backend == "reference" else self._aggregate_fused
+            out, mass = aggregate(full_source, full_target, edge_index, edge_weight)
+            return self._finish(out, mass, full_target)
 
-    def _convolve(self, x_source: Tensor, x_target: Tensor, edges: Edges, shared: bool) -> Tensor:
-        x_source = self._drop(x_source)
-        x_target = x_source if shared else self._drop(x_target)
+    def _aggregate_by_edges(
+        self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        edges = read_edges(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
         if self.query is not None:
             edges = edges._replace(weight=self._attend(x_source, x_target, edges))
-        out, mass = hk_aggregate(
-            x_source,
-            x_target,
-            edges,
-            self.linear.named_tensors(),
-            # Only the spatial part is data: with a learned curvature the time coordinate follows it.
-            lift(self.points[:, 1:], self.curvature),
-            self.linear.act,
-            self.relative,
-            self.curvature,
+        linear, points, curvature = self.linear.named_tensors(), self._lifted_points(), self.curvature
+        # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
+        x_source, x_target = lift(x_source[:, 1:], curvature), lift(x_target[:, 1:], curvature)
+        return reference.hk_aggregate(
+            x_source, x_target, edges, linear, points, self.linear.act, self.relative, curvature
         )
+
+    def _aggregate_fused(
+        self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        neighbors, weight = read_neighbors(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
+        if self.query is not None:
+            edges = neighbors.edges()._replace(weight=weight)
+            weight = self._attend(x_source, x_target, edges)
+        linear, points = self.linear.named_tensors(), self._lifted_points()
+        return fused.hk_aggregate(x_source, x_target, neighbors, weight, linear, points, self.relative, self.curvature)
+
+    def _lifted_points(self) -> Tensor:
+        """Only the spatial part is data: with a learned curvature the time coordinate follows it."""
+        return lift(self.points[:, 1:], self.curvature)
+
+    def _finish(self, out: Tensor, mass: Tensor, x_target: Tensor) -> Tensor:
         if self.mass is not None:
             out = self.mass(out, mass, self.curvature)
         return out if self.root is None else self._mix_root(out, x_target)

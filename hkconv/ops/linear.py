@@ -44,6 +44,10 @@ def hyperbolic_linear(
         direction = direction + bias / unit.unflatten(-1, (1,) * (len(kernels) + 1))
     gate = F.linear(x, gate_weight.reshape(-1, coordinates)).unflatten(-1, (*kernels, 1))
     gate = gate if gate_bias is None else gate + gate_bias.unsqueeze(-1)
-    length = log_scale.exp().unsqueeze(-1) * torch.sigmoid(gate)
-    norm = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-    return lift(length / torch.where(norm == 0, 1, norm) * direction, curvature)
+    return point_along(direction, log_scale.exp() * torch.sigmoid(gate.squeeze(-1)), curvature)
+
+
+def point_along(direction: Tensor, length: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    """The point over the vector of this length along a direction, ``(..., n), (...) -> (..., n+1)``."""
+    norm = torch.linalg.vector_norm(direction, dim=-1)
+    return lift((length / torch.where(norm == 0, 1, norm)).unsqueeze(-1) * direction, curvature)

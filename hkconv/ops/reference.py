@@ -50,11 +50,11 @@ def hk_aggregate(
     feature = relative_feature if relative else neighbour
     transformed = hyperbolic_linear(feature, **linear, act=act, curvature=curvature)
     correlation = dist(relative_feature.unsqueeze(1), points, curvature)
-    message = _kernel_centroid(transformed, correlation, curvature)
+    message = kernel_centroid(transformed, correlation, curvature)
     return segment_centroid(message, edges.target, x_target.size(0), edges.weight, curvature)
 
 
-def _kernel_centroid(x: Tensor, weight: Tensor, curvature: float | Tensor) -> Tensor:
+def kernel_centroid(x: Tensor, weight: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     r"""Centroid over the kernels, ``(E, K, n+1), (E, K) -> (E, n+1)``.
 
     Because HLinear bounds its outputs by :math:`\lambda`, the shorter form
