@@ -10,7 +10,8 @@ curvatures there). With :math:`u` a source, :math:`x` a target and the node-wise
     m     &= \mathrm{HCent}(\{\ell_k h_k/|h_k|\}_k, \nu), \quad \ell_k = \lambda_k \sigma(v_k \cdot z + b'_k).
 
 The direction :math:`h_k` has no scale, so it is taken in units of :math:`t'`, and the excess between :math:`z` and a
-kernel point is written in their Klein coordinates; both stay finite and accurate for all points that can be represented.
+kernel point is written in their Klein coordinates; both stay finite and accurate
+for all points that can be represented.
 
 The kernels release the GIL and run in plain threads, each on its own nodes. Gradients of sources are gathered by
 walking over the edges of each source, so nothing is written by two threads, and because the division into chunks
@@ -22,6 +23,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -163,7 +165,7 @@ def _log1p(y):
 
 @njit(**PART)
 def _look(source, u, target, x, x_time, klein):
-    """Fill ``klein`` with the Klein coordinates of u ⊖ x. Returns δ, c - 1, u_t and u_t - x_t; see geometry.relative."""
+    """Fill ``klein`` with the Klein coordinates of u ⊖ x; returns δ, c - 1, u_t and u_t - x_t (geometry.relative)."""
     m = klein.size
     square, product, gap, u_square, facing_u, facing_x = 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
     for i in range(m):
@@ -635,7 +637,7 @@ def _in_chunks(group: Group, arrays: Inputs, walk: Callable[[int, int, int], Non
     nodes, edges = group.pointer.size - 1, group.other.size
     levels = np.arange(1, CHUNKS) * (edges + nodes) // CHUNKS
     bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
-    chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(zip(bounds, bounds[1:])) if first < last]
+    chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(pairwise(bounds)) if first < last]
     threads = min(torch.get_num_threads(), len(chunks))
     if threads <= 1 or edges * arrays.source_direction[:1].size < WORTH_A_THREAD:
         for chunk in chunks:

@@ -174,10 +174,7 @@ def _forward(
         gu = _rows2(source_gate, index, K, k, valid)
         direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, delta, excess, lengths, RELATIVE)
         message, message_time, _ = _message(direction, norm, length, share)
-        if WEIGHTED:
-            w = tl.load(weight + e, mask=valid, other=0)
-        else:
-            w = tl.where(valid, 1.0, 0.0).to(p.dtype)
+        w = tl.load(weight + e, mask=valid, other=0) if WEIGHTED else tl.where(valid, 1.0, 0.0).to(p.dtype)
         space += tl.where(valid[:, None], w[:, None] * message, 0)
         time += tl.where(valid, w * message_time, 0)
         total += w
@@ -251,7 +248,7 @@ def _spread(
 
 @triton.jit
 def _backward_message(direction, norm, opening, length, share, grad_space, grad_time, w):
-    """Gradients of directions (edges, K, n), of lengths, gates and shares (edges, K), and the slope along the weight."""
+    """Gradients of directions (edges, K, n), of lengths, gates, shares (edges, K), and the slope along the weight."""
     message, time, mass = _message(direction, norm, length, share)
     along = grad_time * time + tl.sum(grad_space * message, 1)
     factor = w / mass
@@ -343,10 +340,7 @@ def _backward(
             if TO_SOURCE:
                 radial = (by_gap - by_delta * gap) / u_time
                 to_node = by_feature + radial[:, None] * u + by_delta[:, None] * (u - x)
-                if RELATIVE:
-                    to_direction = unit
-                else:
-                    to_direction = tl.zeros([B], p.dtype) + 1
+                to_direction = unit if RELATIVE else tl.zeros([B], p.dtype) + 1
                 to_gate = tl.zeros([B], p.dtype) + 1
             else:
                 radial = (by_delta * gap - by_gap - by_gap * excess) / x_time

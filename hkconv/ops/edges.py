@@ -81,7 +81,7 @@ def _on_cuda(*arguments: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.impl("hkconv::hk_edges_backward", "cpu")
-def _backward_on_cpu(*arguments: Tensor | None | bool) -> list[Tensor]:
+def _backward_on_cpu(*arguments: Tensor | bool | None) -> list[Tensor]:
     from hkconv.ops import cpu
 
     neighbors = Neighbors(*arguments[_COUNT : _COUNT + len(Neighbors._fields)])
@@ -89,7 +89,7 @@ def _backward_on_cpu(*arguments: Tensor | None | bool) -> list[Tensor]:
 
 
 @torch.library.impl("hkconv::hk_edges_backward", "cuda")
-def _backward_on_cuda(*arguments: Tensor | None | bool) -> list[Tensor]:
+def _backward_on_cuda(*arguments: Tensor | bool | None) -> list[Tensor]:
     from hkconv.ops import cuda
 
     neighbors = Neighbors(*arguments[_COUNT : _COUNT + len(Neighbors._fields)])
@@ -104,7 +104,7 @@ def _shapes(*arguments: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.register_fake("hkconv::hk_edges_backward")
-def _backward_shapes(*arguments: Tensor | None | bool) -> list[Tensor]:
+def _backward_shapes(*arguments: Tensor | bool | None) -> list[Tensor]:
     inputs, points_too = EdgeInputs(*arguments[:_COUNT]), arguments[-1]
     like = inputs if points_too else inputs._replace(points=None)
     return [inputs.source.new_empty(() if value is None else value.shape) for value in like]

@@ -3,9 +3,9 @@ r"""HKConv as one operation over the edges, forward and backward, with nothing o
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
 is a gather and a few multiply-adds: the operator ``hkconv::hk_edges``, which :mod:`hkconv.ops.cpu` and
-:mod:`hkconv.ops.cuda` implement. It lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the centroid
-commutes with the scaling, and shares of distances do not change. Curvature therefore enters here alone, through plain
-PyTorch, and so do its gradient and that of all parameters of HLinear.
+:mod:`hkconv.ops.cuda` implement. It lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the
+centroid commutes with the scaling, and shares of distances do not change. Curvature therefore enters here alone,
+through plain PyTorch, and so do its gradient and that of all parameters of HLinear.
 """
 
 import torch

@@ -30,8 +30,8 @@ class Neighbors(NamedTuple):
 
     The edges into target ``i`` are ``target_pointer[i]`` to ``target_pointer[i+1]``, and come from the nodes
     ``source[...]``. The edges out of source ``j`` are ``source_pointer[j]`` to ``source_pointer[j+1]``, go to the nodes
-    ``target[...]`` and stand at ``place[...]`` in the order by target. ``order`` is where an edge of the order by target
-    stood in the user's ``edge_index``. On CUDA both orders are cut into :class:`~hkconv.ops.chunks.Chunks`.
+    ``target[...]`` and stand at ``place[...]`` in the order by target. ``order`` is where an edge of the order by
+    target stood in the user's ``edge_index``. On CUDA both orders are cut into :class:`~hkconv.ops.chunks.Chunks`.
     """
 
     target_pointer: Tensor
@@ -67,7 +67,8 @@ def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
     """The compressed neighbourhoods of a graph, to be passed to HKConv and HKN in place of ``edge_index``.
 
     Not needed for a graph that is used again and again: its structure is remembered as long as the same
-    ``edge_index`` object is passed. Inside ``torch.compile`` nothing is remembered, so there it saves two sorts a layer.
+    ``edge_index`` object is passed. Inside ``torch.compile`` nothing is remembered, so there it saves two sorts a
+    layer.
 
     Args:
         edge_index: ``(2, E)`` of any integer type, PyG's ``EdgeIndex``, or a torch sparse matrix (targets, sources).
@@ -95,7 +96,7 @@ def read_edges(edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size:
 def read_neighbors(
     edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size: tuple[int, int]
 ) -> tuple[Neighbors, Tensor | None]:
-    """The compressed neighbourhoods, remembered by the identity of ``edge_index``, and weights in the order by target."""
+    """The compressed neighbourhoods, remembered by the identity of ``edge_index``; weights in the order by target."""
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         found, weight = edge_index, _checked_weight(edge_weight, edge_index.source)
