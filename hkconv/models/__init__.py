@@ -3,10 +3,10 @@
 import torch
 
 from hkconv.errors import InputError
-from hkconv.models.baselines import GCN, MLP
+from hkconv.models.baselines import GCN, HGCN, MLP, HGCNConv, HyboNet, HyboNetConv
 from hkconv.models.hkn import HKN
 
-MODELS: dict[str, type[torch.nn.Module]] = {"hkn": HKN, "mlp": MLP, "gcn": GCN}
+MODELS: dict[str, type[torch.nn.Module]] = {"hkn": HKN, "mlp": MLP, "gcn": GCN, "hybonet": HyboNet, "hgcn": HGCN}
 
 
 def create(name: str, **config) -> torch.nn.Module:
@@ -16,4 +16,4 @@ def create(name: str, **config) -> torch.nn.Module:
     return MODELS[name](**config)
 
 
-__all__ = ["GCN", "HKN", "MLP", "MODELS", "create"]
+__all__ = ["GCN", "HGCN", "HKN", "MLP", "MODELS", "HGCNConv", "HyboNet", "HyboNetConv", "create"]

@@ -16,7 +16,9 @@ import yaml
 from hkconv.errors import InputError
 from hkconv.training.settings import Settings
 
-MODEL_NAMES = ("hkn", "mlp", "gcn")
+MODEL_NAMES = ("hkn", "mlp", "gcn", "hybonet", "hgcn")
+# HKN and two plain models for scale: what a run of a minute or two can afford.
+DEFAULT_MODELS = ("hkn", "mlp", "gcn")
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Recipe:
         None, ("node", "graph", "link"), "Task; by default the dataset's usual one.", optional=True
     )
     models: tuple[str, ...] = _field(
-        MODEL_NAMES,
+        DEFAULT_MODELS,
         Rule(tuple, f"different names from {', '.join(MODEL_NAMES)}", _are_models, "Models to train, with commas."),
     )
     hidden_dim: int = _whole(16, 1, "Width of the layers.")

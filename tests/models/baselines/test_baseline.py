@@ -1,10 +1,10 @@
 import pytest
 
 from hkconv.errors import InputError
-from hkconv.models import GCN, HKN, MLP
+from hkconv.models import GCN, HGCN, HKN, MLP, HyboNet
 
 
-@pytest.mark.parametrize("model", [GCN, MLP, HKN])
+@pytest.mark.parametrize("model", [GCN, HGCN, MLP, HKN, HyboNet])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -19,7 +19,7 @@ def test_what_cannot_be_built(model, change, message):
         model(**{"in_features": 5, "hidden_dim": 4, "num_classes": 3, "num_layers": 2, **change})
 
 
-@pytest.mark.parametrize("model", [GCN, MLP])
+@pytest.mark.parametrize("model", [GCN, HGCN, MLP, HyboNet])
 def test_width_must_be_positive(model):
     with pytest.raises(InputError, match="hidden_dim must be at least 1, got 0"):
         model(5, 0, 3, num_layers=2)

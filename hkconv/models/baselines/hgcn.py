@@ -1,0 +1,186 @@
+"""HGCN (Chami et al. 2019, Hyperbolic Graph Convolutional Neural Networks), in the Lorentz model."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.nn.resolver import activation_resolver
+
+from hkconv.errors import InputError
+from hkconv.geometry.checks import check_points
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.lorentz import exp0, lift, log0, oplus
+from hkconv.models.baselines.edge_sums import (
+    at_source,
+    at_target,
+    neighbour_sum,
+    square_distance,
+    target_max,
+    target_sum,
+)
+from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.nn.common import full_precision, register_curvature
+
+# As in graph attention networks (Veličković et al. 2018), from which HGCN takes its attention.
+NEGATIVE_SLOPE = 0.2
+
+
+class HGCNConv(torch.nn.Module):
+    r"""A layer of HGCN :math:`\mathbb L^m \to \mathbb L^n`: a linear map in the tangent space of the origin, attention
+    over the neighbours in the tangent space of each node, and an activation in that of the origin again,
+
+    .. math::
+        \bar h_i &= \exp_o(W \operatorname{dropout}(\log_o x_i)), \qquad
+        h_i = \exp_{\bar h_i}(PT_{o \to \bar h_i}(b)) \\
+        w_{ij} &= \operatorname{softmax}_{j \in N(i) \cup \{i\}}
+                  \operatorname{LeakyReLU}(p \cdot \log_o h_i + q \cdot \log_o h_j + c) \\
+        x_i' &= \exp_o\Big(\sigma\Big(\log_o \exp_{h_i}\Big(\sum_j w_{ij} \log_{h_i} h_j\Big)\Big)\Big).
+
+    The paper says MLP for the attention and no more: here one layer, as in graph attention networks. It does not
+    say where dropout acts: here on the tangent vectors before :math:`W`. An ``edge_weight`` multiplies the
+    exponentials of the softmax.
+
+    The curvature is the same before and after the layer. The paper learns one a layer, which adds no function: scaling
+    all points by :math:`R` carries a layer of curvature :math:`k` to one of curvature -1 with the same :math:`W`,
+    the bias :math:`b/R` and the attention :math:`Rp, Rq`, and :math:`\sigma = \operatorname{relu}` commutes with the
+    change of scale to the next, which its :math:`W` absorbs.
+
+    The sum over neighbours needs no transport: seen from :math:`h_i`, with :math:`\beta = h_s/(R + h_t)` the points of
+    the Poincaré ball, :math:`f = 1 + h_t/R` and :math:`\delta_{ij} = |\beta_j - \beta_i|^2 f_i f_j / 2`,
+
+    .. math::
+        h_j \ominus h_i = R\,[1 + \delta_{ij},\ f_j(\beta_j - \beta_i) - \delta_{ij}\beta_i], \qquad
+        \log_o z = \frac{\operatorname{arcosh}(1 + \delta)}{\sqrt{\delta(\delta + 2)}}\, [0, z_s].
+
+    Its rounding error is that of :math:`\beta`, in float32 :math:`10^{-7} f` in units of distance.
+
+    Args:
+        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
+        out_dim: dimension :math:`n` of the output points.
+        act: activation :math:`\sigma`, a name that PyG's resolver knows, a callable, or None for none.
+        dropout: probability of dropping a coordinate of :math:`\log_o x`.
+        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+
+    Shapes:
+        - **x**: points ``(N, m+1)``
+        - **edge_index**: ``(2, E)``, source to target. It is sorted when it is first seen and not again while the same
+          tensor comes back unchanged.
+        - **edge_weight**: non-negative ``(E,)``; added self loops weigh 1
+        - **output**: points ``(N, n+1)``
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        act: str | Callable[[Tensor], Tensor] | None = "relu",
+        dropout: float = 0.0,
+        curvature: float | Tensor = -1.0,
+    ):
+        super().__init__()
+        for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        self.in_dim, self.out_dim, self.dropout = in_dim, out_dim, dropout
+        self.act = None if act is None else activation_resolver(act)
+        register_curvature(self, curvature)
+        self.weight = torch.nn.Parameter(torch.empty(out_dim, in_dim))
+        self.bias = torch.nn.Parameter(torch.empty(out_dim))
+        #: The rows are q, for the neighbour, and p, for the node itself.
+        self.attention_weight = torch.nn.Parameter(torch.empty(2, out_dim))
+        self.attention_bias = torch.nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform weights, the attention as one map of ``2 out_dim`` features, and biases of zero."""
+        torch.nn.init.xavier_uniform_(self.weight)
+        bound = math.sqrt(6 / (2 * self.out_dim + 1))
+        torch.nn.init.uniform_(self.attention_weight, -bound, bound)
+        torch.nn.init.zeros_(self.bias)
+        torch.nn.init.zeros_(self.attention_bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        check_points(x, self.in_dim, self.curvature, "x")
+        edges = neighbourhood(edge_index, edge_weight, x.size(0))
+        with full_precision(x) as (x,):
+            return self._activate(self._aggregate(self._map(x), edges.weights(edge_weight, x.dtype), edges))
+
+    def _map(self, x: Tensor) -> Tensor:
+        tangent = F.dropout(log0(x, self.curvature)[:, 1:], self.dropout, self.training)
+        mapped = exp0(F.pad(F.linear(tangent, self.weight), (1, 0)), self.curvature)
+        # exp_h(PT(b)) is the point exp_o(b) placed around h.
+        placed = oplus(exp0(F.pad(self.bias, (1, 0)), self.curvature), mapped, self.curvature)
+        return lift(placed[:, 1:], self.curvature)
+
+    def _aggregate(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+        R = curvature_radius(self.curvature)
+        f = 1 + h[:, 0] / R
+        ball = h[:, 1:] / (R * f.unsqueeze(-1))
+        f_source = at_source(f, edges)
+        delta = square_distance(ball, edges) * f_source * at_target(f, edges) / 2
+        share = self._attention(h, weight, edges)
+        pull = share * _log_factor(delta)
+        # Attention is divided by its sum here, at the nodes.
+        summed = neighbour_sum(ball, pull * f_source, edges)
+        own = target_sum(pull * (f_source + delta), edges).unsqueeze(-1)
+        mean = R * (summed - own * ball) / target_sum(share, edges).unsqueeze(-1)
+        return oplus(exp0(F.pad(mean, (1, 0)), self.curvature), h, self.curvature)
+
+    def _attention(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+        """The exponentials of the softmax, ``(E,)``, not yet divided by their sum."""
+        of_source, of_target = F.linear(log0(h, self.curvature)[:, 1:], self.attention_weight).unbind(-1)
+        score = at_source(of_source, edges) + at_target(of_target + self.attention_bias, edges)
+        score = F.leaky_relu(score, NEGATIVE_SLOPE)
+        if weight is not None:
+            score = score + weight.clamp(min=torch.finfo(weight.dtype).tiny).log()
+        return (score - target_max(score, edges).index_select(0, edges.target)).exp()
+
+    def _activate(self, h: Tensor) -> Tensor:
+        tangent = log0(h, self.curvature)
+        return exp0(tangent if self.act is None else self.act(tangent), self.curvature)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
+
+
+def _log_factor(delta: Tensor) -> Tensor:
+    r""":math:`\operatorname{arcosh}(1 + \delta)/\sqrt{\delta(\delta + 2)}`, which is 1 at 0."""
+    zero = delta == 0
+    # Two roots, because the product overflows float32 for points 44 R apart.
+    root = torch.where(zero, 1, delta).sqrt() * (delta + 2).sqrt()
+    return torch.where(zero, 1, torch.log1p(delta + root) / root)
+
+
+class HGCN(HyperbolicNetwork):
+    r"""HGCN: :math:`\exp_o(Wx + b)`, then ``num_layers`` :class:`HGCNConv`, then the same head as
+    :class:`~hkconv.models.HKN`, so that the two differ in their layers alone.
+
+    The activation is a ReLU, left out in the last layer as in GCN: class centres may lie in any direction. The
+    curvature is -1 in all layers, see :class:`HGCNConv`.
+
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_dim: int,
+        num_classes: int | None,
+        *,
+        num_layers: int,
+        dropout: float = 0.0,
+        task: str = "node",
+    ):
+        def make_layer(number: int) -> HGCNConv:
+            act = "relu" if number < num_layers - 1 else None
+            return HGCNConv(hidden_dim, hidden_dim, act=act, dropout=dropout)
+
+        super().__init__(
+            in_features, hidden_dim, num_classes, make_layer, num_layers=num_layers, task=task, dropout=dropout
+        )

@@ -1,0 +1,120 @@
+"""HyboNet (Chen et al. 2021, Fully Hyperbolic Neural Networks): linear maps and centroids without a tangent space."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.resolver import activation_resolver
+
+from hkconv.errors import InputError
+from hkconv.geometry.checks import check_points
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.lorentz import lift
+from hkconv.models.baselines.edge_sums import neighbour_sum, target_sum
+from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.nn import HLinear
+from hkconv.nn.common import full_precision, register_curvature
+
+
+class HyboNetConv(torch.nn.Module):
+    r"""A graph layer of HyboNet :math:`\mathbb L^m \to \mathbb L^n`: a Lorentz linear map, then the centroid of the
+    neighbours and the node itself,
+
+    .. math::
+        y_j  &= \mathrm{HLinear}(x_j), \qquad
+        h(x) = \lambda\,\sigma(v \cdot x + b') \frac{W \operatorname{dropout}(\tau(x)) + b}
+                                                    {|W \operatorname{dropout}(\tau(x)) + b|} \\
+        x_i' &= \frac{s_i}{\sqrt{-k}\,|\|s_i\|_L|}, \qquad
+        s_i = \sum_j (\hat D^{-1} \hat A)_{ij}\, y_j, \qquad \hat A = A + I,
+
+    where :math:`h` is the spatial part of HLinear. As in the paper, activation and dropout act on the direction
+    alone, on all ``m+1`` coordinates, and not on the gate. The centroid does not depend on the scale of its
+    weights, so that the division by :math:`\hat D` serves the rounding alone. A node without neighbours keeps
+    :math:`y_i`.
+
+    The squared norm :math:`-\|s\|_L^2 \ge R^2` is a difference, right to :math:`10^{-7} s_t^2` in float32. HLinear
+    bounds :math:`s_t` by :math:`\sqrt{R^2 + \lambda^2}`, however far away its inputs are, so that little is lost for
+    :math:`\lambda` up to about 30 R.
+
+    Args:
+        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
+        out_dim: dimension :math:`n` of the output points.
+        act: activation :math:`\tau`, a name that PyG's resolver knows or a callable.
+        dropout: probability of dropping a coordinate of the activated input.
+        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+
+    Shapes:
+        - **x**: points ``(N, m+1)``
+        - **edge_index**: ``(2, E)``, source to target. It is sorted when it is first seen and not again while the same
+          tensor comes back unchanged.
+        - **edge_weight**: non-negative ``(E,)``; added self loops weigh 1
+        - **output**: points ``(N, n+1)``
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        act: str | Callable[[Tensor], Tensor] | None = None,
+        dropout: float = 0.0,
+        curvature: float | Tensor = -1.0,
+    ):
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        self.in_dim, self.out_dim = in_dim, out_dim
+        register_curvature(self, curvature)
+        steps = [] if act is None else [activation_resolver(act)]
+        steps += [torch.nn.Dropout(dropout)] if dropout else []
+        self.linear = HLinear(in_dim, out_dim, act=torch.nn.Sequential(*steps) if steps else None, curvature=curvature)
+
+    def reset_parameters(self) -> None:
+        self.linear.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        check_points(x, self.in_dim, self.curvature, "x")
+        edges = neighbourhood(edge_index, edge_weight, x.size(0))
+        with full_precision(x) as (x,):
+            return self._centroid(self.linear(x), edges.weights(edge_weight, x.dtype), edges)
+
+    def _centroid(self, y: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+        R = curvature_radius(self.curvature)
+        # The centroid is the same for any scale of the weights, so that no gradient flows through their sum.
+        total = edges.start.diff().to(y.dtype) if weight is None else target_sum(weight.detach(), edges)
+        s = neighbour_sum(y, weight, edges) / total.unsqueeze(-1)
+        time, space = s[:, :1], s[:, 1:]
+        square = (time * time - (space * space).sum(-1, keepdim=True)).clamp(min=R * R)
+        return lift(R * square.rsqrt() * space, self.curvature)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
+
+
+class HyboNet(HyperbolicNetwork):
+    r"""HyboNet for graphs: :math:`\exp_o(Wx + b)`, then ``num_layers`` :class:`HyboNetConv`, then the same head as
+    :class:`~hkconv.models.HKN`, so that the two differ in their layers alone.
+
+    The paper leaves the place of the activation open. Here it is a ReLU in every layer but the first, which takes
+    the embedded features as they are.
+
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_dim: int,
+        num_classes: int | None,
+        *,
+        num_layers: int,
+        dropout: float = 0.0,
+        task: str = "node",
+    ):
+        def make_layer(number: int) -> HyboNetConv:
+            return HyboNetConv(hidden_dim, hidden_dim, act="relu" if number > 0 else None, dropout=dropout)
+
+        super().__init__(
+            in_features, hidden_dim, num_classes, make_layer, num_layers=num_layers, task=task, dropout=dropout
+        )

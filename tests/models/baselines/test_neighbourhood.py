@@ -1,0 +1,63 @@
+import gc
+
+import pytest
+import torch
+from torch_geometric.utils import to_torch_csr_tensor
+
+from hkconv.models import HGCNConv, HyboNetConv
+from hkconv.models.baselines.neighbourhood import IdentityCache, neighbourhood
+
+LAYERS = [HyboNetConv, HGCNConv]
+
+
+def test_is_sorted_once_while_the_tensor_is_the_same():
+    edge_index = torch.tensor([[0, 1], [1, 2]])
+    first = neighbourhood(edge_index, None, 3)
+    assert neighbourhood(edge_index, None, 3) is first
+    assert neighbourhood(edge_index.clone(), None, 3) is not first
+    assert neighbourhood(edge_index, None, 4) is not first
+
+
+def test_self_loops_are_added_and_both_orders_agree():
+    edges = neighbourhood(torch.tensor([[2, 0, 0], [1, 2, 0]]), None, 3)
+    assert edges.target.tolist() == [0, 0, 1, 1, 2, 2]
+    assert edges.source.tolist() == [0, 0, 2, 1, 0, 2]
+    assert edges.start.tolist() == [0, 2, 4, 6]
+    assert edges.source[edges.by_source.long()].tolist() == [0, 0, 0, 1, 2, 2]
+    assert edges.source_start.tolist() == [0, 3, 4, 6]
+    assert torch.equal(edges.target_by_source, edges.target[edges.by_source.long()])
+    assert edges.weights(torch.tensor([5.0, 6.0, 7.0]), torch.float32).tolist() == [7, 1, 5, 1, 6, 1]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_edges_and_weights_written_in_place_are_seen(layer, generator):
+    conv = layer(2, 2)
+    x = torch.nn.functional.pad(torch.randn(3, 2, generator=generator), (1, 0))
+    x[:, 0] = (1 + x[:, 1:].square().sum(-1)).sqrt()
+    edge_index, weight = torch.tensor([[0, 1], [1, 2]]), torch.rand(2, generator=generator)
+    conv(x, edge_index, weight)
+    edge_index[0, 0], weight[1] = 2, 0.9
+    assert torch.equal(conv(x, edge_index, weight), conv(x, edge_index.clone(), weight.clone()))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_takes_every_form_of_edges(layer, generator):
+    conv = layer(2, 2)
+    x = torch.nn.functional.pad(torch.zeros(3, 2), (1, 0), value=1.0)
+    edge_index, weight = torch.tensor([[0, 1], [1, 2]]), torch.rand(2, generator=generator)
+    matrix = to_torch_csr_tensor(edge_index, weight, (3, 3)).t().to_sparse_csr()
+    expected = conv(x, edge_index, weight)
+    torch.testing.assert_close(conv(x, edge_index.int(), weight), expected)
+    torch.testing.assert_close(conv(x, matrix), expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
+
+
+def test_cache_forgets_a_tensor_that_is_gone():
+    cache, key = IdentityCache(), torch.zeros(1)
+    assert cache.get(key, None, lambda: "made") == "made"
+    assert cache.get(key, None, lambda: "made again") == "made"
+    assert cache.get(key, "other", lambda: "made again") == "made again"
+    del key
+    gc.collect()
+    assert len(cache) == 0
