@@ -18,6 +18,7 @@ graph, which can hold no sparse matrix.
 """
 
 import warnings
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -27,6 +28,9 @@ from hkconv.models.baselines.neighbourhood import Neighbourhood
 
 # That sparse matrices are in beta, and unchecked: nobody but this file meets them, and it sorts their indices itself.
 warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+
+# Edges at once where an edge needs all coordinates of both ends.
+BLOCK = 2**14
 
 
 def neighbour_sum(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
@@ -74,7 +78,8 @@ class _NeighbourSum(torch.autograd.Function):
         grad_x = _sum_out_of(grad, weight, edges) if ctx.needs_input_grad[0] else None
         grad_weight = None
         if ctx.needs_input_grad[1]:
-            grad_weight = _row_sum(x.index_select(0, edges.source) * grad.index_select(0, edges.target))
+            blocks = _blocks(edges)
+            grad_weight = torch.cat([_row_sum(x.index_select(0, j) * grad.index_select(0, i)) for j, i in blocks])
         return grad_x, grad_weight, None
 
 
@@ -83,7 +88,8 @@ class _SquareDistance(torch.autograd.Function):
     def forward(ctx, x: Tensor, edges: Neighbourhood) -> Tensor:
         ctx.save_for_backward(x)
         ctx.edges = edges
-        return _row_sum((x.index_select(0, edges.source) - x.index_select(0, edges.target)).square())
+        blocks = _blocks(edges)
+        return torch.cat([_row_sum((x.index_select(0, j) - x.index_select(0, i)).square()) for j, i in blocks])
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
@@ -145,6 +151,13 @@ def _weighted_sums(x: Tensor, index: Tensor, start: Tensor, weight: Tensor | Non
     weight = x.new_ones(index.numel()) if weight is None else weight
     size = (start.numel() - 1, x.size(0))
     return torch.sparse_csr_tensor(start, index, weight, size, check_invariants=False) @ x
+
+
+def _blocks(edges: Neighbourhood) -> Iterable[tuple[Tensor, Tensor]]:
+    """Sources and targets of the edges, on a CPU so many at once that their coordinates stay in the cache."""
+    if edges.source.is_cuda or torch.compiler.is_compiling():
+        return [(edges.source, edges.target)]
+    return zip(edges.source.split(BLOCK), edges.target.split(BLOCK))
 
 
 def _row_sum(x: Tensor) -> Tensor:

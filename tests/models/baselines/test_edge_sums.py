@@ -1,0 +1,56 @@
+import pytest
+import torch
+from hyperbolic_cases import EDGES, NODES
+
+from hkconv.models.baselines import edge_sums
+from hkconv.models.baselines.neighbourhood import neighbourhood
+
+
+@pytest.fixture(params=[3, 2**14], ids=["blocks", "one block"], autouse=True)
+def block(request, monkeypatch):
+    monkeypatch.setattr(edge_sums, "BLOCK", request.param)
+
+
+@pytest.fixture
+def edges():
+    return neighbourhood(EDGES, None, NODES)
+
+
+def assert_equal_with_gradients(function, plain, *inputs):
+    torch.testing.assert_close(function(*inputs), plain(*inputs))
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+def drawn(generator, *shape):
+    return torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+
+def test_sum_over_neighbours(edges, generator):
+    def plain(x, weight):
+        return torch.zeros_like(x).index_add(0, edges.target, weight.unsqueeze(-1) * x[edges.source])
+
+    x, weight = drawn(generator, NODES, 3), drawn(generator, edges.source.numel())
+    assert_equal_with_gradients(lambda x, w: edge_sums.neighbour_sum(x, w, edges), plain, x, weight)
+    assert_equal_with_gradients(
+        lambda x: edge_sums.neighbour_sum(x, None, edges), lambda x: plain(x, torch.ones_like(weight)), x
+    )
+
+
+def test_values_along_edges(edges, generator):
+    source, target = edges.source, edges.target
+    x, y = drawn(generator, NODES, 3), drawn(generator, NODES)
+    assert_equal_with_gradients(
+        lambda x: edge_sums.square_distance(x, edges), lambda x: (x[source] - x[target]).square().sum(-1), x
+    )
+    assert_equal_with_gradients(lambda y: edge_sums.at_source(y, edges), lambda y: y[source], y)
+    assert_equal_with_gradients(lambda y: edge_sums.at_target(y, edges), lambda y: y[target], y)
+
+
+def test_sum_and_maximum_at_targets(edges, generator):
+    value = drawn(generator, edges.source.numel())
+    empty = torch.zeros(NODES, dtype=torch.float64)
+    assert_equal_with_gradients(
+        lambda v: edge_sums.target_sum(v, edges), lambda v: empty.index_add(0, edges.target, v), value
+    )
+    expected = [value[edges.target == node].max().item() for node in range(NODES)]
+    assert edge_sums.target_max(value, edges).tolist() == expected
