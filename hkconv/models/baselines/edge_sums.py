@@ -5,11 +5,11 @@ Measured for a sum of 17 coordinates over 5,201 nodes and 396,000 edges in float
 ====================================  ===============  ============  ====================
 milliseconds                          CPU (two cores)  GPU (H200)    GPU, hubs as targets
 ====================================  ===============  ============  ====================
-gather, index_add                     37               0.28          0.34
+gather, index_add                     35               0.28          0.34
 gather, PyG's scatter                 31               0.29          0.30
-CSR matrix product                    30               0.60          1.43
-the same, transpose kept, int32       0.8              0.22          0.21
-``embedding_bag``, both orders kept   0.7              0.16          5.2
+CSR matrix product                    31               0.60          1.43
+the same, transpose kept, int32       1.9              0.22          0.21
+``embedding_bag``, both orders kept   1.6              0.16          5.2
 ====================================  ===============  ============  ====================
 
 The autograd of a CSR product transposes the matrix anew, hence the functions of our own. On a CPU the bag is as fast
