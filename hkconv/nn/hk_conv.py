@@ -169,7 +169,9 @@ class HKConv(torch.nn.Module):
         edges = read_edges(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
         if self.query is not None:
             edges = edges._replace(weight=self._attend(x_source, x_target, edges))
-        linear, points, curvature = self.linear.named_tensors(), self._lifted_points(), self.curvature
+        linear, curvature = self.linear.named_tensors(), self.curvature
+        # Only the spatial part is data: with a learned curvature the time coordinate follows it.
+        points = lift(self.points[:, 1:], curvature)
         # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
         x_source, x_target = lift(x_source[:, 1:], curvature), lift(x_target[:, 1:], curvature)
         return reference.hk_aggregate(
@@ -178,19 +180,25 @@ class HKConv(torch.nn.Module):
 
     def _aggregate_fused(
         self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         neighbors, weight = read_neighbors(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
         if self.query is not None:
             edges = neighbors.edges()._replace(weight=weight)
             weight = self._attend(x_source, x_target, edges)
-        linear, points = self.linear.named_tensors(), self._lifted_points()
-        return fused.hk_aggregate(x_source, x_target, neighbors, weight, linear, points, self.relative, self.curvature)
+        linear = self.linear.named_tensors()
+        return fused.hk_aggregate(
+            x_source,
+            x_target,
+            neighbors,
+            weight,
+            linear,
+            self.points,
+            self.relative,
+            self.curvature,
+            with_mass=self.mass is not None,
+        )
 
-    def _lifted_points(self) -> Tensor:
-        """Only the spatial part is data: with a learned curvature the time coordinate follows it."""
-        return lift(self.points[:, 1:], self.curvature)
-
-    def _finish(self, out: Tensor, mass: Tensor, x_target: Tensor) -> Tensor:
+    def _finish(self, out: Tensor, mass: Tensor | None, x_target: Tensor) -> Tensor:
         if self.mass is not None:
             out = self.mass(out, mass, self.curvature)
         return out if self.root is None else self._mix_root(out, x_target)

@@ -2,27 +2,29 @@ r"""HKConv on the CPU: Numba kernels that walk over the edges of a group of node
 
 Forward and backward are written out per edge, on the hyperboloid of curvature -1 (:mod:`hkconv.ops.fused` brings other
 curvatures there). With :math:`u` a source, :math:`x` a target and the node-wise products
-:math:`P_u = W_s u_s + b`, :math:`P_x = W_s x_s` an edge needs
+:math:`P_u = W_s u_s`, :math:`P_x = W_s x_s` an edge needs
 
 .. math::
-    h_k   &= a P_u - a c P_x + w_t, \quad a = 1/t', \quad [t', z_s] = u \ominus x = [1 + \delta,\ u_s - c x_s] \\
+    h_k   &= a (P_u + b) - a c P_x + w_t, \quad a = 1/t', \quad [t', z_s] = u \ominus x = [1 + \delta,\ u_s - c x_s] \\
     \nu_k &= \operatorname{arcosh}(1 + \tfrac{t' p_t}{2} (|a z_s - p_s/p_t|^2 + (a - 1/p_t)^2)) \\
     m     &= \mathrm{HCent}(\{\ell_k h_k/|h_k|\}_k, \nu), \quad \ell_k = \lambda_k \sigma(v_k \cdot z + b'_k).
 
 The direction :math:`h_k` has no scale, so it is taken in units of :math:`t'`, and the excess between :math:`z` and a
-kernel point is written in their Klein coordinates; both stay finite and accurate
-for all points that can be represented.
+kernel point is written in their Klein coordinates; both stay finite and accurate for all points that can be
+represented.
 
-The kernels release the GIL and run in plain threads, each on its own nodes. Gradients of sources are gathered by
-walking over the edges of each source, so nothing is written by two threads, and because the division into chunks
-depends on the graph alone, the result is the same for any number of threads.
+Edges are taken in blocks, so that exponentials, logarithms, roots and quotients of all edges and kernel points of a
+block are computed together, which is what the processor's vector units need. The kernels release the GIL and run in
+plain threads, each on its own nodes. Gradients of sources are gathered by walking over the edges of each source, so
+nothing is written by two threads, and because the division into chunks depends on the graph alone, the result is the
+same for any number of threads.
 """
 
 import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,12 +33,17 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from hkconv.ops.edges import EdgeInputs
+from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
+from hkconv.ops.elementary import exp, log1p
 from hkconv.ops.neighbors import Neighbors
 
 # Sums may be reordered, which SIMD needs. NaN and infinity keep their meaning, and divisions stay divisions.
-JIT = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-PART = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "forceinline": True}
+_MATH = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+KERNEL = {**_MATH, "cache": True}
+PART = {**_MATH, "forceinline": True}
+
+# Edges taken together. Their directions should stay in the first-level cache.
+BLOCK = 16
 
 # More chunks than threads even out their loads. Few, because each holds its own sums for the parameters.
 CHUNKS = 16
@@ -56,247 +63,287 @@ class Group(NamedTuple):
     place: np.ndarray
 
 
-class Inputs(NamedTuple):
-    """Everything an edge reads, as :func:`hkconv.ops.fused.hk_edges` takes it."""
+class Arrays(NamedTuple):
+    """:class:`~hkconv.ops.fused.EdgeInputs` as Numba takes them, empty where there is None."""
 
     source: np.ndarray
     target: np.ndarray
-    source_direction: np.ndarray
-    target_direction: np.ndarray
-    source_gate: np.ndarray
-    target_gate: np.ndarray
-    time_direction: np.ndarray
-    time_gate: np.ndarray
+    source_product: np.ndarray
+    target_product: np.ndarray
+    bias: np.ndarray
+    time: np.ndarray
     scale: np.ndarray
     points: np.ndarray
     weight: np.ndarray
 
 
 class Kernel(NamedTuple):
-    """Kernel points in Klein coordinates, and their times."""
+    """Kernel points in Klein coordinates ``(K, m)``, and their times, repeated for every edge of a block."""
 
     klein: np.ndarray
     time: np.ndarray
 
 
-class Scratch(NamedTuple):
-    """What an edge computes on the way, one row a kernel point where it has two dimensions."""
+class Block(NamedTuple):
+    """What the edges of a block compute on the way.
 
-    direction: np.ndarray
-    direction_grad: np.ndarray
-    message: np.ndarray
-    message_grad: np.ndarray
+    ``ends`` are source and target; ``look`` holds δ, c - 1, u_t, u_t - x_t and x_t; all that follows is a row an edge,
+    or an entry an edge and kernel point: first what the edge itself needs, then its gradients. ``factor`` is what the
+    node walked over gets of them: of the gradient of z_s, of its own coordinates, of the gap between the two ends, of
+    the gradient of h, of that of the gates.
+    """
+
+    ends: np.ndarray
+    look: np.ndarray
     klein: np.ndarray
-    feature_grad: np.ndarray
-    norm: np.ndarray
-    opening: np.ndarray
-    length: np.ndarray
+    direction: np.ndarray
+    flat_direction: np.ndarray
+    unit: np.ndarray
+    near: np.ndarray
+    square: np.ndarray
+    gate: np.ndarray
     share: np.ndarray
     slope: np.ndarray
-    share_grad: np.ndarray
+    opening: np.ndarray
+    length: np.ndarray
+    level: np.ndarray
+    part: np.ndarray
+    total: np.ndarray
+    message: np.ndarray
+    time: np.ndarray
+    mass: np.ndarray
+    message_grad: np.ndarray
+    time_grad: np.ndarray
+    dot: np.ndarray
     length_grad: np.ndarray
     gate_grad: np.ndarray
     near_grad: np.ndarray
+    feature_grad: np.ndarray
+    factor: np.ndarray
 
 
-class Gradients(NamedTuple):
+class Sums(NamedTuple):
     """Where gradients go: rows of the nodes walked over, and a chunk's sums for what all edges share."""
 
     node: np.ndarray
-    direction: np.ndarray
-    gate: np.ndarray
-    time_direction: np.ndarray
-    time_gate: np.ndarray
+    product: np.ndarray
+    time: np.ndarray
     scale: np.ndarray
     points: np.ndarray
     weight: np.ndarray
 
 
 @njit(**PART)
-def _scratch(inputs):
-    _, K, n = inputs.source_direction.shape
-    m = inputs.source.shape[1]
-    dtype = inputs.source.dtype
-    return Scratch(
-        np.empty((K, n), dtype),
-        np.empty((K, n), dtype),
-        np.empty(n, dtype),
-        np.empty(n, dtype),
-        np.empty(m, dtype),
-        np.empty(m, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
-        np.empty(K, dtype),
+def _block(arrays):
+    K, m = arrays.points.shape[0], arrays.points.shape[1] - 1
+    n = arrays.bias.size // K - 1
+    dtype = arrays.source.dtype
+    direction = np.empty((BLOCK, K, n), dtype)
+    by_kernel = np.empty((13, BLOCK * K), dtype)
+    by_edge = np.empty((4, BLOCK), dtype)
+    return Block(
+        np.empty((2, BLOCK), np.int64),
+        np.empty((5, BLOCK), np.float64),
+        np.empty((BLOCK, m), dtype),
+        direction,
+        direction.reshape(BLOCK, K * n),
+        by_kernel[0],
+        by_kernel[1],
+        by_kernel[2],
+        by_kernel[3],
+        by_kernel[4],
+        by_kernel[5],
+        by_kernel[6],
+        by_kernel[7],
+        by_kernel[8],
+        by_kernel[9],
+        by_edge[0],
+        np.empty((BLOCK, n), dtype),
+        by_edge[1],
+        by_edge[2],
+        np.empty((BLOCK, n), dtype),
+        by_edge[3],
+        by_kernel[10],
+        by_kernel[11],
+        by_kernel[12],
+        np.empty(BLOCK * K, dtype),
+        np.empty((BLOCK, m), dtype),
+        np.empty((5, BLOCK), np.float64),
     )
 
 
 @njit(**PART)
 def _kernel(points):
-    K, m = points.shape
-    klein = np.empty_like(points)
-    time = np.empty(K, np.float64)
+    K, m = points.shape[0], points.shape[1] - 1
+    klein = np.empty((K, m), points.dtype)
+    time = np.empty(BLOCK * K, points.dtype)
     for k in range(K):
-        time[k] = _time(points, k)
+        exact = _time(points, k)
         for i in range(m):
-            klein[k, i] = points[k, i] / time[k]
+            klein[k, i] = points[k, 1 + i] / exact
+        for b in range(BLOCK):
+            time[b * K + k] = exact
     return Kernel(klein, time)
 
 
 @njit(**PART)
-def _time(space, row):
+def _time(points, row):
+    """The time of a point from its space, in double precision."""
     square = 1.0
-    for i in range(space.shape[1]):
-        square += np.float64(space[row, i]) * np.float64(space[row, i])
+    for i in range(1, points.shape[1]):
+        square += np.float64(points[row, i]) * np.float64(points[row, i])
     return math.sqrt(square)
 
 
-@njit(nogil=True, forceinline=True)  # without reassociation, which would turn (1 + y) - 1 into y
-def _log1p(y):
-    """log(1 + y) at half the price of math.log1p: Kahan's form."""
-    w = 1.0 + y
-    return y if w == 1.0 else math.log(w) * (y / (w - 1.0))
-
-
 @njit(**PART)
-def _look(source, u, target, x, x_time, klein):
-    """Fill ``klein`` with the Klein coordinates of u ⊖ x; returns δ, c - 1, u_t and u_t - x_t (geometry.relative)."""
-    m = klein.size
-    square, product, gap, u_square, facing_u, facing_x = 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
-    for i in range(m):
+def _look(source, u, target, x, block, b):
+    """Fill ``klein`` with the Klein coordinates of u ⊖ x, and ``look``: the literal form of geometry.relative.
+
+    In double precision, which costs little here and leaves room for the squares of far points.
+    """
+    m = block.klein.shape[1]
+    square, product, gap, u_square, x_square, facing_u, facing_x = 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0
+    for i in range(1, m + 1):
         ui, xi = np.float64(source[u, i]), np.float64(target[x, i])
         d = ui - xi
         square += d * d
         product += ui * xi
         u_square += ui * ui
+        x_square += xi * xi
         gap += d * (ui + xi)
         facing_u += ui * d
         facing_x += xi * d
-    u_time = math.sqrt(u_square)
+    u_time, x_time = math.sqrt(u_square), math.sqrt(x_square)
     gap /= u_time + x_time
     if square == 0.0:
         delta = 0.0
     elif product > -1.0:
+        shorter_is_u = u_time < x_time
+        part = (facing_u if shorter_is_u else facing_x) / square
+        from_u, from_x = (1.0 - part, part) if shorter_is_u else (-part, 1.0 + part)
         across = 0.0
-        if u_time < x_time:
-            part = facing_u / square
-            for i in range(m):
-                ui = np.float64(source[u, i])
-                rest = ui - part * (ui - np.float64(target[x, i]))
-                across += rest * rest
-        else:
-            part = facing_x / square
-            for i in range(m):
-                xi = np.float64(target[x, i])
-                rest = xi - part * (np.float64(source[u, i]) - xi)
-                across += rest * rest
+        for i in range(1, m + 1):
+            rest = from_u * np.float64(source[u, i]) + from_x * np.float64(target[x, i])
+            across += rest * rest
         delta = square / (1.0 + u_time * x_time + product) * (1.0 + across)
     else:
         delta = u_time * x_time - product - 1.0
     excess = (gap + delta) / (1.0 + x_time)
     unit = 1.0 / (1.0 + delta)
     for i in range(m):
-        ui, xi = np.float64(source[u, i]), np.float64(target[x, i])
-        klein[i] = ((ui - xi) - excess * xi) * unit
-    return delta, excess, u_time, gap
+        ui, xi = np.float64(source[u, i + 1]), np.float64(target[x, i + 1])
+        block.klein[b, i] = ((ui - xi) - excess * xi) * unit
+    block.look[0, b], block.look[1, b], block.look[2, b], block.look[3, b] = delta, excess, u_time, gap
+    block.look[4, b] = x_time
 
 
 @njit(**PART)
-def _correlate(kernel, unit, scratch):
-    """Fill ``share`` with ν_k/Σν and ``slope`` with p_t dν_k/dδ_k; returns Σν, or 0 where all ν vanish."""
+def _reach(arrays, kernel, count, relative, block):
+    """For each edge of the block what its two ends give: ``near``, directions, their squares and gates."""
     K, m = kernel.klein.shape
-    total = 0.0
-    for k in range(K):
-        near = scratch.klein.dtype.type(0)
-        for i in range(m):
-            gap = scratch.klein[i] - kernel.klein[k, i]
-            near += gap * gap
-        gap_time = unit - 1.0 / kernel.time[k]
-        delta = (near + gap_time * gap_time) * (0.5 * kernel.time[k] / unit)
-        root = math.sqrt(delta) * math.sqrt(delta + 2.0)
-        distance = _log1p(delta + root)
-        scratch.share[k] = distance
-        scratch.slope[k] = kernel.time[k] / root if root > 0.0 else 0.0
-        total += distance
-    for k in range(K):
-        scratch.share[k] = scratch.share[k] / total if total > 0.0 else 1.0 / K
-    return total
-
-
-@njit(**PART)
-def _direct(inputs, u, x, delta, excess, relative, scratch):
-    """Fill ``direction`` h, ``norm`` |h|, ``opening`` σ and ``length`` ℓ for every kernel point."""
-    K, n = scratch.direction.shape
-    cast = scratch.direction.dtype.type
-    stretch, reach = 1.0 + excess, 1.0 + delta
-    from_source, from_target = cast(1.0 / reach), cast(stretch / reach)
-    for k in range(K):
-        square = cast(0)
-        gate = np.float64(inputs.source_gate[u, k])
+    n = block.direction.shape[2]
+    cast = block.near.dtype.type
+    for b in range(count):
+        u, x = block.ends[0, b], block.ends[1, b]
+        _look(arrays.source, u, arrays.target, x, block, b)
+        delta, excess, u_time = block.look[0, b], block.look[1, b], block.look[2, b]
+        unit = cast(1.0 / (1.0 + delta))
         if relative:
-            gate += reach * inputs.time_gate[k] - stretch * inputs.target_gate[x, k]
-            for j in range(n):
-                h = (
-                    from_source * inputs.source_direction[u, k, j]
-                    - from_target * inputs.target_direction[x, k, j]
-                    + inputs.time_direction[k, j]
+            from_target = cast((1.0 + excess) / (1.0 + delta))
+            for i in range(K * n):
+                block.flat_direction[b, i] = (
+                    unit * (arrays.source_product[u, i] + arrays.bias[i])
+                    - from_target * arrays.target_product[x, i]
+                    + arrays.time[i]
                 )
-                scratch.direction[k, j] = h
-                square += h * h
         else:
+            inverse = cast(1.0 / u_time)
+            for i in range(K * n):
+                block.flat_direction[b, i] = inverse * (arrays.source_product[u, i] + arrays.bias[i])
+        stretch, reach = cast(1.0 + excess), cast(1.0 + delta)
+        for k in range(K):
+            near, square = cast(0), cast(0)
+            for i in range(m):
+                gap = block.klein[b, i] - kernel.klein[k, i]
+                near += gap * gap
             for j in range(n):
-                h = inputs.source_direction[u, k, j]
-                scratch.direction[k, j] = h
-                square += h * h
-        opening = 1.0 / (1.0 + math.exp(-gate))
-        scratch.norm[k] = math.sqrt(square)
-        scratch.opening[k] = opening
-        scratch.length[k] = inputs.scale[k] * opening
+                square += block.direction[b, k, j] * block.direction[b, k, j]
+            gate = arrays.source_product[u, K * n + k] + arrays.bias[K * n + k]
+            if relative:
+                gate += reach * arrays.time[K * n + k] - stretch * arrays.target_product[x, K * n + k]
+            block.unit[b * K + k] = unit
+            block.near[b * K + k] = near
+            block.square[b * K + k] = square
+            block.gate[b * K + k] = gate
 
 
 @njit(**PART)
-def _message(scratch):
-    """Fill ``message`` with the spatial part of the centroid over the kernel points; returns its time and its mass."""
-    K, n = scratch.direction.shape
-    message = scratch.message
-    message[:] = 0
-    time = 0.0
-    for k in range(K):
-        length = np.float64(scratch.length[k])
-        time += scratch.share[k] * (math.sqrt(1.0 + length * length) if scratch.norm[k] > 0 else 1.0)
-        part = message.dtype.type(_factor(scratch, k))
+def _evaluate(scales, kernel, count, block):
+    """For all edges and kernel points of a block at once: distances ν, lengths ℓ, their times, and ℓ/|h|."""
+    cast = block.near.dtype.type
+    zero, one, half, two = cast(0), cast(1), cast(0.5), cast(2)
+    for i in range(count):
+        time, unit = kernel.time[i], block.unit[i]
+        gap = unit - one / time
+        delta = (block.near[i] + gap * gap) * (half * time / unit)
+        root = math.sqrt(delta) * math.sqrt(delta + two)
+        block.share[i] = log1p(delta + root)
+        block.slope[i] = time / root if root > zero else zero
+        opening = one / (one + exp(-block.gate[i]))
+        norm = math.sqrt(block.square[i])
+        length = scales[i] * opening if norm > zero else zero
+        block.opening[i] = opening
+        block.length[i] = length
+        block.level[i] = math.sqrt(one + length * length)
+        block.part[i] = length / norm if norm > zero else zero
+
+
+@njit(**PART)
+def _average(count, block):
+    """Messages, their times and masses: the centroids over the kernel points."""
+    _, K, n = block.direction.shape
+    cast = block.near.dtype.type
+    zero, one = cast(0), cast(1)
+    for b in range(count):
+        total = zero
+        for k in range(K):
+            total += block.share[b * K + k]
+        block.total[b] = total
+        time = zero
         for j in range(n):
-            message[j] += part * scratch.direction[k, j]
-    square = message.dtype.type(0)
-    for j in range(n):
-        square += message[j] * message[j]
-    mass = math.sqrt(time * time - square)
-    inverse = message.dtype.type(1.0 / mass)
-    for j in range(n):
-        message[j] *= inverse
-    return math.sqrt(1.0 + square / (mass * mass)), mass
+            block.message[b, j] = zero
+        for k in range(K):
+            share = block.share[b * K + k] / total if total > zero else one / cast(K)
+            block.share[b * K + k] = share
+            time += share * block.level[b * K + k]
+            part = share * block.part[b * K + k]
+            for j in range(n):
+                block.message[b, j] += part * block.direction[b, k, j]
+        square = zero
+        for j in range(n):
+            square += block.message[b, j] * block.message[b, j]
+        mass = math.sqrt(time * time - square)
+        inverse = one / mass
+        for j in range(n):
+            block.message[b, j] *= inverse
+        block.mass[b] = mass
+        block.time[b] = math.sqrt(one + square * inverse * inverse)
 
 
 @njit(**PART)
-def _factor(scratch, k):
-    """What turns h_k into its part of the message's sum: share ℓ/|h|, and 0 where h = 0, the origin."""
-    return scratch.share[k] * scratch.length[k] / scratch.norm[k] if scratch.norm[k] > 0 else 0.0
+def _forward_block(arrays, scales, kernel, count, relative, block):
+    _reach(arrays, kernel, count, relative, block)
+    _evaluate(scales, kernel, count * kernel.klein.shape[0], block)
+    _average(count, block)
 
 
 @njit(**PART)
-def _forward_edge(inputs, kernel, u, x, x_time, relative, scratch):
-    """Everything of one edge; returns the message's time and mass, δ, c - 1, u_t, u_t - x_t and Σν."""
-    delta, excess, u_time, gap = _look(inputs.source, u, inputs.target, x, x_time, scratch.klein)
-    unit = 1.0 / (1.0 + delta)
-    total = _correlate(kernel, unit, scratch)
-    _direct(inputs, u, x, delta, excess, relative, scratch)
-    time, mass = _message(scratch)
-    return time, mass, delta, excess, u_time, gap, total
+def _repeated(scale):
+    K = scale.size
+    scales = np.empty(BLOCK * K, scale.dtype)
+    for i in range(scales.size):
+        scales[i] = scale[i % K]
+    return scales
 
 
 @njit(**PART)
@@ -310,336 +357,398 @@ def _total_weight(weight, group, node):
     return total
 
 
-@njit(**JIT)
-def forward(first, last, by_target, inputs, relative, out, mass):
-    """Aggregate at the targets ``first`` to ``last``."""
-    kernel, scratch = _kernel(inputs.points), _scratch(inputs)
-    n = out.shape[1]
+@njit(**KERNEL)
+def forward(first, last, by_target, arrays, relative, out, mass):
+    """Aggregate at the targets ``first`` to ``last``: points, time first, and the masses for unit total weight."""
+    kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
+    n = out.shape[1] - 1
     space = np.empty(n, np.float64)
     for x in range(first, last):
-        total = _total_weight(inputs.weight, by_target, x)
-        x_time = _time(inputs.target, x)
-        space[:] = 0.0
+        total = _total_weight(arrays.weight, by_target, x)
+        for j in range(n):
+            space[j] = 0.0
         time = 0.0
-        for e in range(by_target.pointer[x], by_target.pointer[x + 1]):
-            share = (inputs.weight[e] if inputs.weight.size else 1.0) / total
-            edge = _forward_edge(inputs, kernel, by_target.other[e], x, x_time, relative, scratch)
-            time += share * edge[0]
-            for j in range(n):
-                space[j] += share * scratch.message[j]
+        end = by_target.pointer[x + 1]
+        for start in range(by_target.pointer[x], end, BLOCK):
+            count = min(BLOCK, end - start)
+            for b in range(count):
+                block.ends[0, b], block.ends[1, b] = by_target.other[start + b], x
+            _forward_block(arrays, scales, kernel, count, relative, block)
+            for b in range(count):
+                share = (arrays.weight[start + b] if arrays.weight.size else 1.0) / total
+                time += share * block.time[b]
+                for j in range(n):
+                    space[j] += share * block.message[b, j]
         square = 0.0
         for j in range(n):
             square += space[j] * space[j]
         unit_mass = math.sqrt(time * time - square) if total > 0.0 else 1.0
         mass[x] = unit_mass
+        out[x, 0] = math.sqrt(1.0 + square / (unit_mass * unit_mass))
         for j in range(n):
-            out[x, j] = space[j] / unit_mass
+            out[x, 1 + j] = space[j] / unit_mass
 
 
-@njit(**JIT)
+@njit(**KERNEL)
 def spread(first, last, by_target, weight, out, mass, grad_out, grad_mass, grad_mean, grad_weight):
     """From gradients of the aggregated points to those of their weighted means, one row a target, time first.
 
     With mean = mass · out and out = mean/mass, mass² = mean_t² - |mean_s|²; each divided by the sum of the weights.
     ``grad_weight`` gets what does not depend on the edge: the part of the normalisation.
     """
-    n = out.shape[1]
+    n = out.shape[1] - 1
     for x in range(first, last):
         total = _total_weight(weight, by_target, x)
-        square, along = 1.0, 0.0
-        for j in range(n):
-            square += np.float64(out[x, j]) * out[x, j]
-            along += np.float64(out[x, j]) * grad_out[x, j]
-        time = math.sqrt(square)
         scale = 1.0 / total if total > 0.0 else 0.0
+        time = np.float64(out[x, 0])
+        by_time = grad_out[x, 0] / time
+        along = 0.0
+        for j in range(1, n + 1):
+            along += out[x, j] * (grad_out[x, j] + by_time * out[x, j])
         by_mass = grad_mass[x] - along / mass[x]
         grad_mean[x, 0] = scale * by_mass * time
-        for j in range(n):
-            grad_mean[x, 1 + j] = scale * (grad_out[x, j] / mass[x] - by_mass * out[x, j])
+        for j in range(1, n + 1):
+            grad_mean[x, j] = scale * ((grad_out[x, j] + by_time * out[x, j]) / mass[x] - by_mass * out[x, j])
         if weight.size:
-            # Σ_j mean_j grad_j: of degree one in the mean, so only the mass itself is left of it.
             level = -scale * (by_mass * mass[x] + along)
             for e in range(by_target.pointer[x], by_target.pointer[x + 1]):
                 grad_weight[e] = level
 
 
 @njit(**PART)
-def _backward_edge(inputs, kernel, u, x, x_time, edge, weight, grad_mean, relative, scratch):
-    """Gradients of one edge's message, from that of the target's weighted mean.
+def _pull(arrays, group, by_source, start, count, grad_mean, block):
+    """Gradients of the messages' sums, and their products with the directions; ``time`` becomes the slope by weight."""
+    _, K, n = block.direction.shape
+    cast = block.near.dtype.type
+    for b in range(count):
+        x = block.ends[1, b]
+        weight = cast(1)
+        if arrays.weight.size:
+            weight = arrays.weight[group.place[start + b] if by_source else start + b]
+        along = grad_mean[x, 0] * block.time[b]
+        for j in range(n):
+            along += grad_mean[x, 1 + j] * block.message[b, j]
+        factor = weight / block.mass[b]
+        for j in range(n):
+            block.message_grad[b, j] = factor * (grad_mean[x, 1 + j] + along * block.message[b, j])
+        block.time_grad[b] = factor * (grad_mean[x, 0] - along * block.time[b])
+        block.time[b] = along
+        for k in range(K):
+            dot = cast(0)
+            for j in range(n):
+                dot += block.message_grad[b, j] * block.direction[b, k, j]
+            block.dot[b * K + k] = dot
+            block.unit[b * K + k] = block.time_grad[b]
 
-    Fills ``direction_grad`` (of h), ``gate_grad``, ``length_grad``, ``near_grad`` (of the excesses to the kernel
-    points, times p_t) and ``feature_grad`` (of z_s through these). Returns the gradients of c and of δ that the
-    products carry, that of c - 1 in all, and the slope along the edge's weight.
+
+@njit(**PART)
+def _differentiate(count, block):
+    """For all edges and kernel points of a block at once: gradients of lengths and gates; ``near_grad`` of shares.
+
+    Afterwards ``part`` and ``near`` are the coefficients of message_grad and of -h in the gradient of h.
     """
-    K, n = scratch.direction.shape
-    time, mass, delta = edge[0], edge[1], edge[2]
-    cast = scratch.direction.dtype.type
-    along = np.float64(grad_mean[x, 0]) * time
-    for j in range(n):
-        along += grad_mean[x, 1 + j] * scratch.message[j]
-    factor, level = cast(weight / mass), cast(along)
-    for j in range(n):
-        scratch.message_grad[j] = factor * (grad_mean[x, 1 + j] + level * scratch.message[j])
-    by_time = weight / mass * (grad_mean[x, 0] - along * time)
-    unit = 1.0 / (1.0 + delta)
-    by_stretch, by_reach = 0.0, 0.0
-    for k in range(K):
-        dot = cast(0)
-        for j in range(n):
-            dot += scratch.message_grad[j] * scratch.direction[k, j]
-        part, back = _backward_length(k, dot, by_time, scratch)
-        for j in range(n):
-            scratch.direction_grad[k, j] = part * scratch.message_grad[j] - back * scratch.direction[k, j]
-        if relative:
-            on_target, on_time = cast(0), cast(0)
-            for j in range(n):
-                on_target += scratch.direction_grad[k, j] * inputs.target_direction[x, k, j]
-                on_time += scratch.direction_grad[k, j] * inputs.time_direction[k, j]
-            by_stretch -= unit * on_target + scratch.gate_grad[k] * inputs.target_gate[x, k]
-            by_reach += unit * on_time + scratch.gate_grad[k] * inputs.time_gate[k]
-    _backward_correlation(kernel, edge[6], scratch)
-    by_excess = by_stretch
-    for i in range(inputs.target.shape[1]):
-        by_excess -= np.float64(scratch.feature_grad[i]) * inputs.target[x, i]
-    return by_excess, by_reach, along
+    zero, one = block.near.dtype.type(0), block.near.dtype.type(1)
+    dots, squares, time_grads, levels = block.dot, block.square, block.unit, block.level
+    lengths, shares, openings, parts = block.length, block.share, block.opening, block.part
+    for i in range(count):
+        square = squares[i] if squares[i] > zero else one  # h = 0 has length 0, and its gradient vanishes
+        slope = dots[i] / math.sqrt(square)
+        block.near_grad[i] = time_grads[i] * levels[i] + lengths[i] * slope
+        slope = shares[i] * (slope + time_grads[i] * lengths[i] / levels[i])
+        block.length_grad[i] = slope if squares[i] > zero else zero
+        block.gate_grad[i] = slope * lengths[i] * (one - openings[i])
+        part = shares[i] * parts[i]
+        parts[i] = part
+        block.near[i] = part * dots[i] / square
+
+
+# The functions below each see few arrays: only then does the compiler find out that these do not overlap in a harmful
+# way, and use the vector units.
 
 
 @njit(**PART)
-def _backward_length(k, dot, by_time, scratch):
-    """Gradients of share, length and gate of kernel point k; returns the coefficients of message_grad and of -h."""
-    cast = scratch.direction.dtype.type
-    norm, length = np.float64(scratch.norm[k]), np.float64(scratch.length[k])
-    if norm == 0.0:
-        scratch.share_grad[k] = by_time
-        scratch.length_grad[k] = scratch.gate_grad[k] = 0
-        return cast(0), cast(0)
-    time = math.sqrt(1.0 + length * length)
-    slope = dot / norm
-    scratch.share_grad[k] = by_time * time + length * slope
-    by_length = scratch.share[k] * (slope + by_time * length / time)
-    scratch.length_grad[k] = by_length
-    scratch.gate_grad[k] = by_length * length * (1.0 - scratch.opening[k])
-    part = scratch.share[k] * length / norm
-    return cast(part), cast(part * slope / norm)
-
-
-@njit(**PART)
-def _backward_correlation(kernel, total, scratch):
-    """Fill ``near_grad`` and ``feature_grad`` from the gradients of the shares."""
-    K, m = kernel.klein.shape
-    mean = 0.0
-    for k in range(K):
-        mean += scratch.share[k] * scratch.share_grad[k]
-    scratch.feature_grad[:] = 0
-    for k in range(K):
-        near = (scratch.share_grad[k] - mean) / total * scratch.slope[k] if total > 0.0 else 0.0
-        scratch.near_grad[k] = near
-        near = scratch.klein.dtype.type(near)
+def _to_features(count, points, klein, share, slope, total, near_grad, feature_grad):
+    """From gradients of the shares to those of the excesses to the kernel points, times p_t, and to those of z_s."""
+    K, m = points.shape
+    zero = klein.dtype.type(0)
+    for b in range(count):
+        mean = zero
+        for k in range(K):
+            mean += share[b * K + k] * near_grad[b * K + k]
         for i in range(m):
-            scratch.feature_grad[i] += near * (scratch.klein[i] - kernel.klein[k, i])
-
-
-@njit(**JIT)
-def backward_to_targets(first, last, by_target, inputs, relative, grad_mean, gradients):
-    """Gradients of the targets ``first`` to ``last``, of the weights of their edges and of what all edges share."""
-    kernel, scratch = _kernel(inputs.points), _scratch(inputs)
-    for x in range(first, last):
-        x_time = _time(inputs.target, x)
-        for e in range(by_target.pointer[x], by_target.pointer[x + 1]):
-            u = by_target.other[e]
-            weight = inputs.weight[e] if inputs.weight.size else 1.0
-            edge = _forward_edge(inputs, kernel, u, x, x_time, relative, scratch)
-            by_excess, by_reach, along = _backward_edge(
-                inputs, kernel, u, x, x_time, edge, weight, grad_mean, relative, scratch
-            )
-            if inputs.weight.size:
-                gradients.weight[e] += along
-            _to_target(inputs, u, x, x_time, edge, by_excess, by_reach, scratch, gradients.node)
-            _to_shared(kernel, 1.0 + edge[2], relative, scratch, gradients)
-            if relative:
-                unit = (1.0 + edge[3]) / (1.0 + edge[2])
-                _add_directions(-unit, -(1.0 + edge[3]), scratch, gradients, x)
-
-
-@njit(**JIT)
-def backward_to_sources(first, last, by_source, inputs, relative, grad_mean, gradients):
-    """Gradients of the sources ``first`` to ``last``."""
-    kernel, scratch = _kernel(inputs.points), _scratch(inputs)
-    for u in range(first, last):
-        for e in range(by_source.pointer[u], by_source.pointer[u + 1]):
-            x = by_source.other[e]
-            x_time = _time(inputs.target, x)
-            weight = inputs.weight[by_source.place[e]] if inputs.weight.size else 1.0
-            edge = _forward_edge(inputs, kernel, u, x, x_time, relative, scratch)
-            by_excess, by_reach, _ = _backward_edge(
-                inputs, kernel, u, x, x_time, edge, weight, grad_mean, relative, scratch
-            )
-            _to_source(inputs, u, x, x_time, edge, by_excess, by_reach, scratch, gradients.node)
-            unit = 1.0 / (1.0 + edge[2]) if relative else 1.0
-            _add_directions(unit, 1.0, scratch, gradients, u)
+            feature_grad[b, i] = zero
+        for k in range(K):
+            near = (near_grad[b * K + k] - mean) / total[b] * slope[b * K + k] if total[b] > zero else zero
+            near_grad[b * K + k] = near
+            for i in range(m):
+                feature_grad[b, i] += near * (klein[b, i] - points[k, i])
 
 
 @njit(**PART)
-def _add_directions(direction_factor, gate_factor, scratch, gradients, node):
-    K, n = scratch.direction.shape
-    factor = scratch.direction.dtype.type(direction_factor)
-    for k in range(K):
-        gradients.gate[node, k] += gate_factor * scratch.gate_grad[k]
-        for j in range(n):
-            gradients.direction[node, k, j] += factor * scratch.direction_grad[k, j]
-
-
-@njit(**PART)
-def _to_source(inputs, u, x, x_time, edge, by_excess, by_reach, scratch, grad):
-    """∂/∂u_s of δ is D - (u_t - x_t) u_s/u_t, of u_t it is u_s/u_t: written so that nothing large cancels."""
-    _, _, _, _, u_time, gap, _ = edge
-    by_gap = by_excess / (1.0 + x_time)
-    by_delta = by_reach + by_gap
-    radial = (by_gap - by_delta * gap) / u_time
-    for i in range(grad.shape[1]):
-        ui, xi = np.float64(inputs.source[u, i]), np.float64(inputs.target[x, i])
-        grad[u, i] += scratch.feature_grad[i] + radial * ui + by_delta * (ui - xi)
-
-
-@njit(**PART)
-def _to_target(inputs, u, x, x_time, edge, by_excess, by_reach, scratch, grad):
-    _, _, _, excess, _, gap, _ = edge
-    by_gap = by_excess / (1.0 + x_time)
-    by_delta = by_reach + by_gap
-    radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
-    for i in range(grad.shape[1]):
-        ui, xi = np.float64(inputs.source[u, i]), np.float64(inputs.target[x, i])
-        grad[x, i] += radial * xi - (1.0 + excess) * scratch.feature_grad[i] - by_delta * (ui - xi)
-
-
-@njit(**PART)
-def _to_shared(kernel, reach, relative, scratch, gradients):
-    K, n = scratch.direction.shape
-    for k in range(K):
-        gradients.scale[k] += scratch.length_grad[k] * scratch.opening[k]
-        if relative:
-            gradients.time_gate[k] += reach * scratch.gate_grad[k]
+def _to_directions(count, parts, backs, message_grad, direction):
+    """Put the gradients of the directions into their place."""
+    _, K, n = direction.shape
+    for b in range(count):
+        for k in range(K):
+            part, back = parts[b * K + k], backs[b * K + k]
             for j in range(n):
-                gradients.time_direction[k, j] += scratch.direction_grad[k, j]
-        if gradients.points.size:
-            factor = gradients.points.dtype.type(scratch.near_grad[k] * reach / kernel.time[k])
-            for i in range(scratch.klein.size):
-                gradients.points[k, i] -= factor * (scratch.klein[i] - kernel.klein[k, i])
+                direction[b, k, j] = part * message_grad[b, j] - back * direction[b, k, j]
 
 
-def hk_edges(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
-    """The operator's kernel for CPU tensors, see :mod:`hkconv.ops.edges`."""
+@njit(**PART)
+def _dot_rows(a, i, b, j, length):
+    total = a.dtype.type(0)
+    for place in range(length):
+        total += a[i, place] * b[j, place]
+    return total
+
+
+@njit(**PART)
+def _dot_row(a, i, b, length):
+    total = a.dtype.type(0)
+    for place in range(length):
+        total += a[i, place] * b[place]
+    return total
+
+
+@njit(**PART)
+def _factors(arrays, count, by_source, relative, block):
+    """How an edge's gradients of z_s, h and its gates act on the node walked over: see ``factor`` in Block.
+
+    ∂/∂u_s of δ is D - (u_t - x_t) u_s/u_t, of u_t it is u_s/u_t: written so that nothing large cancels.
+    """
+    _, K, n = block.direction.shape
+    for b in range(count):
+        x = block.ends[1, b]
+        by_excess, by_reach = 0.0, 0.0
+        for i in range(block.feature_grad.shape[1]):
+            by_excess -= block.feature_grad[b, i] * arrays.target[x, 1 + i]
+        delta, excess, u_time, gap = block.look[0, b], block.look[1, b], block.look[2, b], block.look[3, b]
+        x_time, stretch = block.look[4, b], 1.0 + excess
+        unit = 1.0 / (1.0 + delta)
+        if relative:
+            by_excess -= unit * _dot_rows(block.flat_direction, b, arrays.target_product, x, K * n)
+            by_reach += unit * _dot_row(block.flat_direction, b, arrays.time, K * n)
+            for k in range(K):
+                by_excess -= block.gate_grad[b * K + k] * arrays.target_product[x, K * n + k]
+                by_reach += block.gate_grad[b * K + k] * arrays.time[K * n + k]
+        by_gap = by_excess / (1.0 + x_time)
+        by_delta = by_reach + by_gap
+        factor = block.factor
+        if by_source:
+            factor[0, b], factor[1, b], factor[2, b] = 1.0, (by_gap - by_delta * gap) / u_time, by_delta
+            factor[3, b], factor[4, b] = unit if relative else 1.0 / u_time, 1.0
+        else:
+            radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
+            factor[0, b], factor[1, b], factor[2, b] = -stretch, radial, by_delta
+            factor[3, b], factor[4, b] = -stretch * unit, -stretch
+
+
+@njit(**PART)
+def _add_points(total, node, count, own, other, ends, feature_grad, factor):
+    """Add an edge's gradient to the space of a node: of its own coordinates, and of the gap to the other end."""
+    for b in range(count):
+        along_feature, along_own, along_gap, end = factor[0, b], factor[1, b], factor[2, b], ends[b]
+        for i in range(feature_grad.shape[1]):
+            here, there = np.float64(own[node, 1 + i]), np.float64(other[end, 1 + i])
+            total[node, 1 + i] += along_feature * feature_grad[b, i] + along_own * here + along_gap * (here - there)
+
+
+@njit(**PART)
+def _add_products(total, node, count, direction_grad, gate_grad, factor):
+    length = direction_grad.shape[1]
+    K = total.shape[1] - length
+    for b in range(count):
+        along = total.dtype.type(factor[3, b])
+        for i in range(length):
+            total[node, i] += along * direction_grad[b, i]
+        for k in range(K):
+            total[node, length + k] += factor[4, b] * gate_grad[b * K + k]
+
+
+@njit(**PART)
+def _add_times(total, count, direction_grad, gate_grad, delta):
+    length = direction_grad.shape[1]
+    K = total.size - length
+    for b in range(count):
+        for i in range(length):
+            total[i] += direction_grad[b, i]
+        for k in range(K):
+            total[length + k] += (1.0 + delta[b]) * gate_grad[b * K + k]
+
+
+@njit(**PART)
+def _add_scales(total, count, length_grad, opening):
+    K = total.size
+    for i in range(count * K):
+        total[i % K] += length_grad[i] * opening[i]
+
+
+@njit(**PART)
+def _add_kernel_points(total, count, near_grad, delta, kernel, klein):
+    K, m = kernel.klein.shape
+    for b in range(count):
+        for k in range(K):
+            factor = near_grad[b * K + k] * (1.0 + delta[b]) / kernel.time[k]
+            for i in range(m):
+                total[k, 1 + i] -= factor * (klein[b, i] - kernel.klein[k, i])
+
+
+@njit(**KERNEL)
+def backward(first, last, group, by_source, arrays, relative, grad_mean, sums):
+    """Gradients of the nodes ``first`` to ``last`` of one order of the edges.
+
+    By target, also those of the edges' weights and of what all edges share.
+    """
+    kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
+    K = kernel.klein.shape[0]
+    own, other, far = (arrays.source, arrays.target, 1) if by_source else (arrays.target, arrays.source, 0)
+    for node in range(first, last):
+        end = group.pointer[node + 1]
+        for start in range(group.pointer[node], end, BLOCK):
+            count = min(BLOCK, end - start)
+            for b in range(count):
+                block.ends[far, b], block.ends[1 - far, b] = group.other[start + b], node
+            _forward_block(arrays, scales, kernel, count, relative, block)
+            _pull(arrays, group, by_source, start, count, grad_mean, block)
+            _differentiate(count * K, block)
+            _to_features(
+                count, kernel.klein, block.klein, block.share, block.slope, block.total, block.near_grad,
+                block.feature_grad,
+            )  # fmt: skip
+            _to_directions(count, block.part, block.near, block.message_grad, block.direction)
+            _factors(arrays, count, by_source, relative, block)
+            _add_points(sums.node, node, count, own, other, block.ends[far], block.feature_grad, block.factor)
+            if by_source or relative:
+                _add_products(sums.product, node, count, block.flat_direction, block.gate_grad, block.factor)
+            if not by_source:
+                _add_scales(sums.scale, count, block.length_grad, block.opening)
+                if relative:
+                    _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
+                if sums.points.size:
+                    _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
+                if arrays.weight.size:
+                    for b in range(count):
+                        sums.weight[start + b] += block.time[b]
+
+
+def pack(inputs: Inputs) -> Packed:
+    """HLinear's parameters side by side."""
+    K, n, _ = inputs.weight.shape
+    bias = inputs.weight.new_zeros(K * n) if inputs.bias is None else inputs.bias.flatten()
+    gate_bias = inputs.weight.new_zeros(K) if inputs.gate_bias is None else inputs.gate_bias
+    weight = torch.cat([inputs.weight.flatten(0, 1), inputs.gate_weight])
+    return Packed(weight, torch.cat([bias, gate_bias]), weight[:, 0].contiguous(), inputs.log_scale.exp())
+
+
+def unpack(
+    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, by_bias: Tensor, relative: bool
+) -> dict[str, Tensor]:
+    """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
+    K, n, coordinates = inputs.weight.shape
+    if relative:
+        by_weight = torch.cat([found.time.unsqueeze(1), by_weight], dim=1)
+    return {
+        "weight": by_weight[: K * n].reshape(K, n, coordinates),
+        "bias": by_bias[: K * n].reshape(K, n),
+        "gate_weight": by_weight[K * n :].clone(),
+        "gate_bias": by_bias[K * n :].clone(),
+        "log_scale": found.scale * packed.scale,
+    }
+
+
+def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
+    """Aggregated points (T, n+1) and their masses for unit total weight (T,)."""
     arrays, by_target, _ = _arrays(inputs, neighbors)
-    out = inputs.target.new_empty(inputs.target.size(0), inputs.source_direction.size(2))
+    out = inputs.target.new_empty(inputs.target.size(0), inputs.out_dim + 1)
     mass = inputs.target.new_empty(inputs.target.size(0))
-    walk = partial(_walk_forward, by_target, arrays, inputs.relative, out.numpy(), mass.numpy())
+    results = out.numpy(), mass.numpy()
+
+    def walk(first: int, last: int, chunk: int) -> None:
+        forward(first, last, by_target, arrays, inputs.relative, *results)
+
     _in_chunks(by_target, arrays, walk)
     return out, mass
 
 
-def _walk_forward(by_target, arrays, relative, out, mass, first, last, chunk):
-    forward(first, last, by_target, arrays, relative, out, mass)
-
-
-def hk_edges_backward(
+def gradients(
     inputs: EdgeInputs,
     neighbors: Neighbors,
-    out: Tensor,
-    mass: Tensor,
-    grad_out: Tensor,
-    grad_mass: Tensor,
+    outputs: tuple[Tensor, Tensor],
+    grads: tuple[Tensor, Tensor],
     points_too: bool,
-) -> list[Tensor]:
-    """Gradients of all inputs, an empty tensor where there is none."""
+) -> EdgeGradients:
+    """Gradients of :func:`aggregate`, given its outputs and theirs."""
     arrays, by_target, by_source = _arrays(inputs, neighbors)
-    relative = inputs.relative
-    given = [tensor.numpy() for tensor in (out, mass, grad_out, grad_mass)]
-    grad_mean = np.empty((out.size(0), out.size(1) + 1), arrays.source.dtype)
-    to_target, to_source = _target_gradients(arrays, points_too), _source_gradients(arrays)
+    given = [tensor.detach().contiguous().numpy() for tensor in (*outputs, *grads)]
+    grad_mean = np.empty(given[0].shape, arrays.source.dtype)
+    to_target = _target_sums(arrays, points_too)
+    to_source = _source_sums(arrays)
 
     def walk_targets(first: int, last: int, chunk: int) -> None:
         spread(first, last, by_target, arrays.weight, *given, grad_mean, to_target.weight)
         own = to_target._replace(**{name: getattr(to_target, name)[chunk] for name in _SHARED})
-        backward_to_targets(first, last, by_target, arrays, relative, grad_mean, own)
+        backward(first, last, by_target, False, arrays, inputs.relative, grad_mean, own)
 
     def walk_sources(first: int, last: int, chunk: int) -> None:
-        backward_to_sources(first, last, by_source, arrays, relative, grad_mean, to_source)
+        backward(first, last, by_source, True, arrays, inputs.relative, grad_mean, to_source)
 
     _in_chunks(by_target, arrays, walk_targets)
     _in_chunks(by_source, arrays, walk_sources)
-    shared = {name: getattr(to_target, name).sum(0) for name in _SHARED}
-    found = EdgeInputs(
+    found = EdgeGradients(
         source=to_source.node,
         target=to_target.node,
-        source_direction=to_source.direction,
-        target_direction=to_target.direction,
-        source_gate=to_source.gate,
-        target_gate=to_target.gate,
+        source_product=to_source.product,
+        target_product=to_target.product,
         weight=to_target.weight,
-        **shared,
+        **{name: getattr(to_target, name).sum(0) for name in _SHARED},
     )
-    return [torch.from_numpy(gradient) for gradient in found]
+    return EdgeGradients(*(torch.from_numpy(array) for array in found))
 
 
-_SHARED = ("time_direction", "time_gate", "scale", "points")
+_SHARED = ("time", "scale", "points")
 
 
-def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Inputs, Group, Group]:
+def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Group]:
     dtype = inputs.source.numpy().dtype
-    absent = {
-        "target_direction": np.empty((0, 0, 0), dtype),
-        "target_gate": np.empty((0, 0), dtype),
-        "time_direction": np.empty((0, 0), dtype),
-        "time_gate": np.empty(0, dtype),
-        "weight": np.empty(0, dtype),
-    }
-    arrays = Inputs(
-        **{
-            name: absent[name] if value is None else value.detach().contiguous().numpy()
-            for name, value in inputs._asdict().items()
-        }
+    absent = {"target_product": np.empty((0, 0), dtype), "weight": np.empty(0, dtype)}
+    arrays = Arrays(
+        *(
+            absent[name] if value is None else value.contiguous().numpy()
+            for name, value in zip(Arrays._fields, inputs[: len(Arrays._fields)])
+        )
     )
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
     by_source = Group(neighbors.source_pointer.numpy(), neighbors.target.numpy(), neighbors.place.numpy())
     return arrays, by_target, by_source
 
 
-def _target_gradients(arrays: Inputs, points_too: bool) -> Gradients:
+def _target_sums(arrays: Arrays, points_too: bool) -> Sums:
     dtype = arrays.source.dtype
-    return Gradients(
+    return Sums(
         node=np.zeros_like(arrays.target),
-        direction=np.zeros_like(arrays.target_direction),
-        gate=np.zeros_like(arrays.target_gate),
-        time_direction=np.zeros((CHUNKS, *arrays.time_direction.shape), dtype),
-        time_gate=np.zeros((CHUNKS, *arrays.time_gate.shape), dtype),
-        scale=np.zeros((CHUNKS, *arrays.scale.shape), dtype),
+        product=np.zeros_like(arrays.target_product),
+        time=np.zeros((CHUNKS, arrays.time.size), dtype),
+        scale=np.zeros((CHUNKS, arrays.scale.size), dtype),
         points=np.zeros((CHUNKS, *(arrays.points.shape if points_too else (0, 0))), dtype),
         weight=np.zeros_like(arrays.weight),
     )
 
 
-def _source_gradients(arrays: Inputs) -> Gradients:
+def _source_sums(arrays: Arrays) -> Sums:
     none = np.empty(0, arrays.source.dtype)
-    return Gradients(
-        node=np.zeros_like(arrays.source),
-        direction=np.zeros_like(arrays.source_direction),
-        gate=np.zeros_like(arrays.source_gate),
-        time_direction=none.reshape(0, 0),
-        time_gate=none,
-        scale=none,
-        points=none.reshape(0, 0),
-        weight=none,
-    )
+    product = np.zeros_like(arrays.source_product)
+    return Sums(np.zeros_like(arrays.source), product, none, none, none.reshape(0, 0), none)
 
 
-def _in_chunks(group: Group, arrays: Inputs, walk: Callable[[int, int, int], None]) -> None:
+def _in_chunks(group: Group, arrays: Arrays, walk: Callable[[int, int, int], None]) -> None:
     """Call ``walk(first, last, chunk)`` for chunks of nodes with about equally many edges, in torch's threads."""
     nodes, edges = group.pointer.size - 1, group.other.size
     levels = np.arange(1, CHUNKS) * (edges + nodes) // CHUNKS
     bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
     chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(pairwise(bounds)) if first < last]
     threads = min(torch.get_num_threads(), len(chunks))
-    if threads <= 1 or edges * arrays.source_direction[:1].size < WORTH_A_THREAD:
+    if threads <= 1 or edges * arrays.bias.size < WORTH_A_THREAD:
         for chunk in chunks:
             walk(*chunk)
     else:

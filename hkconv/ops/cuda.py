@@ -15,15 +15,14 @@ import triton.language as tl
 from torch import Tensor
 
 from hkconv.ops.chunks import chunks_of, slots_for, usual_degree
-from hkconv.ops.edges import EdgeInputs
+from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
 from hkconv.ops.neighbors import Neighbors
 
 # Elements of the largest tile, and how many of them a warp takes: what keeps a backward program within its registers.
-TILE = 2048
-TILE_PER_WARP = 512
+TILE, TILE_PER_WARP = 512, 512
 
-# Programs that share the work of a backward pass: enough for every multiprocessor of a large GPU to hold several.
-PROGRAMS = 1056
+# Warps that share the work of a backward pass: enough for every multiprocessor of a large GPU to hold many.
+WARPS = 8448
 
 
 @triton.jit
@@ -92,41 +91,52 @@ def _message(direction, norm, length, share):
 
 
 @triton.jit
-def _rows2(pointer, index, width, column, valid):
-    """Rows of a matrix as a tile (edges, width)."""
-    inside = valid[:, None] & (column < width)[None, :]
-    return tl.load(pointer + index.to(tl.int64)[:, None] * width + column[None, :], mask=inside, other=0)
+def _points(pointer, index, m: tl.constexpr, column, valid):
+    """Spatial parts of points as a tile (edges, m)."""
+    inside = valid[:, None] & (column < m)[None, :]
+    return tl.load(pointer + index.to(tl.int64)[:, None] * (m + 1) + 1 + column[None, :], mask=inside, other=0)
 
 
 @triton.jit
-def _rows3(pointer, index, K, n, kernel, column, valid):
-    """Rows of a tensor (nodes, K, n) as a tile (edges, K, n)."""
+def _kernel_points(pointer, K: tl.constexpr, m: tl.constexpr, kernel, column):
+    inside = (kernel < K)[:, None] & (column < m)[None, :]
+    return tl.load(pointer + kernel[:, None] * (m + 1) + 1 + column[None, :], mask=inside, other=0)
+
+
+@triton.jit
+def _directions(pointer, index, K: tl.constexpr, n: tl.constexpr, P: tl.constexpr, kernel, column, valid):
+    """Directions out of rows of products as a tile (edges, K, n)."""
     inside = valid[:, None, None] & (kernel < K)[None, :, None] & (column < n)[None, None, :]
-    place = index.to(tl.int64)[:, None, None] * (K * n) + kernel[None, :, None] * n + column[None, None, :]
-    return tl.load(pointer + place, mask=inside, other=0)
+    place = kernel[None, :, None] * n + column[None, None, :]
+    return tl.load(pointer + index.to(tl.int64)[:, None, None] * P + place, mask=inside, other=0)
 
 
 @triton.jit
-def _matrix(pointer, rows, width, row, column):
-    inside = (row < rows)[:, None] & (column < width)[None, :]
-    return tl.load(pointer + row[:, None] * width + column[None, :], mask=inside, other=0)
+def _gates(pointer, index, K: tl.constexpr, n: tl.constexpr, P: tl.constexpr, kernel, valid):
+    """Gates out of rows of products as a tile (edges, K)."""
+    inside = valid[:, None] & (kernel < K)[None, :]
+    return tl.load(pointer + index.to(tl.int64)[:, None] * P + K * n + kernel[None, :], mask=inside, other=0)
 
 
 @triton.jit
-def _store_matrix(pointer, value, rows, width, row, column):
-    inside = (row < rows)[:, None] & (column < width)[None, :]
-    tl.store(pointer + row[:, None] * width + column[None, :], value, mask=inside)
+def _store_products(pointer, direction, gate, K: tl.constexpr, n: tl.constexpr, P: tl.constexpr, kernel, column):
+    """A row of products, with zeros in the room behind it."""
+    inside = (kernel < K)[:, None] & (column < n)[None, :]
+    tl.store(pointer + kernel[:, None] * n + column[None, :], direction, mask=inside)
+    tl.store(pointer + K * n + kernel, gate, mask=kernel < K)
+    room = K * (n + 1) + tl.arange(0, 4)
+    tl.store(pointer + room, tl.zeros([4], direction.dtype), mask=room < P)
 
 
 @triton.jit
-def _transform(pu, px, gu, gx, wt, vt, delta, excess, scale, RELATIVE: tl.constexpr):
+def _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, scale, RELATIVE: tl.constexpr):
     """Directions (edges, K, n), their norms, openings of the gates and lengths (edges, K)."""
     if RELATIVE:
         reach, stretch = 1 + delta, 1 + excess
         direction = pu * (1 / reach)[:, None, None] - px * (stretch / reach)[:, None, None] + wt
         gate = gu - stretch[:, None] * gx + reach[:, None] * vt
     else:
-        direction = pu
+        direction = pu * (1 / u_time)[:, None, None]
         gate = gu
     opening = _sigmoid(gate)
     return direction, tl.sqrt(tl.sum(direction * direction, 2)), opening, scale[None, :] * opening
@@ -134,31 +144,34 @@ def _transform(pu, px, gu, gx, wt, vt, delta, excess, scale, RELATIVE: tl.conste
 
 @triton.jit
 def _forward(
-    source, target, source_direction, target_direction, source_gate, target_gate, time_direction, time_gate,
-    scale, points, weight, chunks, other, sums, hub_sums, m, n, K,
+    source, target, source_product, target_product, bias, time_weight, scale, points, weight,
+    chunks, other, sums, hub_sums,
+    m: tl.constexpr, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
     RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr,
     MP: tl.constexpr,
 ):  # fmt: skip
     """Sums over a chunk of a target's edges: weighted messages, their times, weights."""
-    chunk = chunks + tl.program_id(0).to(tl.int64) * 4
+    chunk = chunks + tl.program_id(0) * 4
     node = tl.load(chunk)
     if node < 0:
         return
     first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
     k, j, i = tl.arange(0, KP), tl.arange(0, NP), tl.arange(0, MP)
-    one = tl.zeros([1], tl.int32) + node
-    yes = one >= 0
-    p = _matrix(points, K, m, k, i)
+    one = tl.zeros([1], tl.int32)
+    yes = one == 0
+    p = _kernel_points(points, K, m, k, i)
     p_time = _time(p)
     lengths = tl.load(scale + k, mask=k < K, other=0)
-    x = _rows2(target, one, m, i, yes)
+    b, bg = _directions(bias, one, K, n, P, k, j, yes), _gates(bias, one, K, n, P, k, yes)
+    x = _points(target, one + node, m, i, yes)
     x_time = _time(x)
     px, gx, wt, vt = 0.0, 0.0, 0.0, 0.0
     if RELATIVE:
-        px = _rows3(target_direction, one, K, n, k, j, yes)
-        gx = _rows2(target_gate, one, K, k, yes)
-        wt = _matrix(time_direction, K, n, k, j)[None, :, :]
-        vt = tl.load(time_gate + k, mask=k < K, other=0)[None, :]
+        px, gx = (
+            _directions(target_product, one + node, K, n, P, k, j, yes),
+            _gates(target_product, one + node, K, n, P, k, yes),
+        )
+        wt, vt = _directions(time_weight, one, K, n, P, k, j, yes), _gates(time_weight, one, K, n, P, k, yes)
     space = tl.zeros([B, NP], p.dtype)
     time = tl.zeros([B], p.dtype)
     total = tl.zeros([B], p.dtype)
@@ -166,13 +179,14 @@ def _forward(
         e = start + tl.arange(0, B)
         valid = e < last
         index = tl.load(other + e, mask=valid, other=0)
-        u = _rows2(source, index, m, i, valid)
-        delta, excess, _ = _look(u, x, _time(u), x_time + tl.zeros([B], p.dtype))
+        u = _points(source, index, m, i, valid)
+        u_time = _time(u)
+        delta, excess, _ = _look(u, x, u_time, x_time + tl.zeros([B], p.dtype))
         feature = (u - x) - excess[:, None] * x
         _, share, _, _ = _correlate(feature, 1 / (1 + delta), p, p_time, k < K, K)
-        pu = _rows3(source_direction, index, K, n, k, j, valid)
-        gu = _rows2(source_gate, index, K, k, valid)
-        direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, delta, excess, lengths, RELATIVE)
+        pu = _directions(source_product, index, K, n, P, k, j, valid) + b
+        gu = _gates(source_product, index, K, n, P, k, valid) + bg
+        direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE)
         message, message_time, _ = _message(direction, norm, length, share)
         w = tl.load(weight + e, mask=valid, other=0) if WEIGHTED else tl.where(valid, 1.0, 0.0).to(p.dtype)
         space += tl.where(valid[:, None], w[:, None] * message, 0)
@@ -187,7 +201,7 @@ def _forward(
 @triton.jit
 def _combine(hubs, hub_sums, sums, width, BLOCK: tl.constexpr):
     """Add the sums of a hub's chunks, in order."""
-    hub = hubs + tl.program_id(0).to(tl.int64) * 3
+    hub = hubs + tl.program_id(0) * 3
     node = tl.load(hub)
     if node < 0:
         return
@@ -212,8 +226,11 @@ def _finish(sums, out, mass, targets, n, B: tl.constexpr, NP: tl.constexpr):
     time = tl.load(row + n, mask=valid, other=1) / total
     space = tl.load(row[:, None] + j[None, :], mask=inside, other=0) / total[:, None]
     unit_mass = tl.where(empty, 1, tl.sqrt(time * time - tl.sum(space * space, 1)))
+    space = space / unit_mass[:, None]
+    to = out + node.to(tl.int64) * (n + 1)
     tl.store(mass + node, unit_mass, mask=valid)
-    tl.store(out + node.to(tl.int64)[:, None] * n + j[None, :], space / unit_mass[:, None], mask=inside)
+    tl.store(to, _time(space), mask=valid)
+    tl.store(to[:, None] + 1 + j[None, :], space, mask=inside)
 
 
 @triton.jit
@@ -225,10 +242,13 @@ def _spread(
     node = tl.program_id(0) * B + tl.arange(0, B)
     j = tl.arange(0, NP)
     valid = node < targets
-    place = node.to(tl.int64)[:, None] * n + j[None, :]
+    row = node.to(tl.int64) * (n + 1)
     inside = valid[:, None] & (j < n)[None, :]
-    point = tl.load(out + place, mask=inside, other=0)
-    gradient = tl.load(grad_out + place, mask=inside, other=0)
+    space = row[:, None] + 1 + j[None, :]
+    point = tl.load(out + space, mask=inside, other=0)
+    time = tl.load(out + row, mask=valid, other=1)
+    gradient = tl.load(grad_out + space, mask=inside, other=0)
+    gradient += (tl.load(grad_out + row, mask=valid, other=0) / time)[:, None] * point
     unit_mass = tl.load(mass + node, mask=valid, other=1)
     if WEIGHTED:
         sum_of_weights = tl.load(total + node, mask=valid, other=0)
@@ -238,10 +258,9 @@ def _spread(
     scale = tl.where(sum_of_weights > 0, 1 / tl.where(sum_of_weights > 0, sum_of_weights, 1), 0)
     along = tl.sum(point * gradient, 1)
     by_mass = tl.load(grad_mass + node, mask=valid, other=0) - along / unit_mass
-    space = scale[:, None] * (gradient / unit_mass[:, None] - by_mass[:, None] * point)
-    row = grad_mean + node.to(tl.int64) * (n + 1)
-    tl.store(row, scale * by_mass * tl.sqrt(1 + tl.sum(point * point, 1)), mask=valid)
-    tl.store(row[:, None] + 1 + j[None, :], space, mask=inside)
+    by_space = scale[:, None] * (gradient / unit_mass[:, None] - by_mass[:, None] * point)
+    tl.store(grad_mean + row, scale * by_mass * time, mask=valid)
+    tl.store(grad_mean + space, by_space, mask=inside)
     if WEIGHTED:
         tl.store(level + node, -scale * (by_mass * unit_mass + along), mask=valid)
 
@@ -266,22 +285,24 @@ def _backward_message(direction, norm, opening, length, share, grad_space, grad_
 
 @triton.jit
 def _backward(
-    source, target, source_direction, target_direction, source_gate, target_gate, time_direction, time_gate,
-    scale, points, weight, grad_mean, level, chunks, other, place,
-    grad_node, grad_direction, grad_gate, hub_node, hub_direction, hub_gate, grad_weight, shared,
-    count, m, n, K,
+    source, target, source_product, target_product, bias, time_weight, scale, points, weight,
+    grad_mean, level, chunks, other, place,
+    grad_node, grad_product, hub_node, hub_product, grad_weight, shared,
+    count, m: tl.constexpr, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
     TO_SOURCE: tl.constexpr, RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, POINTS: tl.constexpr,
     B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr, MP: tl.constexpr,
 ):  # fmt: skip
     """Gradients of sources (``TO_SOURCE``), or of targets, of weights and of what all edges share."""
     k, j, i = tl.arange(0, KP), tl.arange(0, NP), tl.arange(0, MP)
-    p = _matrix(points, K, m, k, i)
+    one = tl.zeros([1], tl.int32)
+    yes = one == 0
+    p = _kernel_points(points, K, m, k, i)
     p_time = _time(p)
     lengths = tl.load(scale + k, mask=k < K, other=0)
+    b, bg = _directions(bias, one, K, n, P, k, j, yes), _gates(bias, one, K, n, P, k, yes)
     wt, vt = 0.0, 0.0
     if RELATIVE:
-        wt = _matrix(time_direction, K, n, k, j)[None, :, :]
-        vt = tl.load(time_gate + k, mask=k < K, other=0)[None, :]
+        wt, vt = _directions(time_weight, one, K, n, P, k, j, yes), _gates(time_weight, one, K, n, P, k, yes)
     by_wt = tl.zeros([B, KP, NP], p.dtype)
     by_vt = tl.zeros([B, KP], p.dtype)
     by_scale = tl.zeros([B, KP], p.dtype)
@@ -290,6 +311,14 @@ def _backward(
         chunk = chunks + item * 4
         node = tl.load(chunk)
         first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
+        exists = (one + node) >= 0
+        # The row of the node itself is the same for all edges of the chunk.
+        own = _points(source if TO_SOURCE else target, one + node, m, i, exists)
+        own_product, own_gate = 0.0, 0.0
+        if TO_SOURCE or RELATIVE:
+            product = source_product if TO_SOURCE else target_product
+            own_product = _directions(product, one + node, K, n, P, k, j, exists)
+            own_gate = _gates(product, one + node, K, n, P, k, exists)
         by_node = tl.zeros([B, MP], p.dtype)
         by_own_direction = tl.zeros([B, KP, NP], p.dtype)
         by_own_gate = tl.zeros([B, KP], p.dtype)
@@ -297,24 +326,31 @@ def _backward(
             e = start + tl.arange(0, B)
             valid = e < last
             ends = tl.load(other + e, mask=valid, other=0)
-            own = tl.zeros([B], tl.int32) + node
-            u_index, x_index = (own, ends) if TO_SOURCE else (ends, own)
-            u = _rows2(source, u_index, m, i, valid)
-            x = _rows2(target, x_index, m, i, valid)
+            nodes = tl.zeros([B], tl.int32) + node
+            everywhere = tl.zeros([B, MP], p.dtype)
+            px, gx = 0.0, 0.0
+            if TO_SOURCE:
+                x_index = ends
+                u, x = own + everywhere, _points(target, ends, m, i, valid)
+                pu, gu = own_product + b + tl.zeros([B, KP, NP], p.dtype), own_gate + bg + tl.zeros([B, KP], p.dtype)
+                if RELATIVE:
+                    px = _directions(target_product, ends, K, n, P, k, j, valid)
+                    gx = _gates(target_product, ends, K, n, P, k, valid)
+            else:
+                x_index = nodes
+                u, x = _points(source, ends, m, i, valid), own + everywhere
+                pu = _directions(source_product, ends, K, n, P, k, j, valid) + b
+                gu = _gates(source_product, ends, K, n, P, k, valid) + bg
+                px, gx = own_product, own_gate
             u_time, x_time = _time(u), _time(x)
             delta, excess, gap = _look(u, x, u_time, x_time)
             unit = 1 / (1 + delta)
             feature = (u - x) - excess[:, None] * x
             klein_gap, share, slope, total = _correlate(feature, unit, p, p_time, k < K, K)
-            px, gx = 0.0, 0.0
-            if RELATIVE:
-                px = _rows3(target_direction, x_index, K, n, k, j, valid)
-                gx = _rows2(target_gate, x_index, K, k, valid)
-            pu = _rows3(source_direction, u_index, K, n, k, j, valid)
-            gu = _rows2(source_gate, u_index, K, k, valid)
-            direction, norm, opening, length = _transform(pu, px, gu, gx, wt, vt, delta, excess, lengths, RELATIVE)
-            grad_space = _rows2(grad_mean + 1, x_index, n + 1, j, valid & (x_index >= 0))
-            grad_space = tl.where((j < n)[None, :], grad_space, 0)
+            direction, norm, opening, length = _transform(
+                pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE
+            )
+            grad_space = _points(grad_mean, x_index, n, j, valid)
             grad_time = tl.load(grad_mean + x_index.to(tl.int64) * (n + 1), mask=valid, other=0)
             if WEIGHTED:
                 if TO_SOURCE:
@@ -337,16 +373,17 @@ def _backward(
                 by_reach = unit * tl.sum(tl.sum(by_direction * wt, 2), 1) + tl.sum(by_gate * vt, 1)
             by_gap = by_excess / (1 + x_time)
             by_delta = by_reach + by_gap
+            stretch = 1 + excess
             if TO_SOURCE:
                 radial = (by_gap - by_delta * gap) / u_time
                 to_node = by_feature + radial[:, None] * u + by_delta[:, None] * (u - x)
-                to_direction = unit if RELATIVE else tl.zeros([B], p.dtype) + 1
+                to_direction = unit if RELATIVE else 1 / u_time
                 to_gate = tl.zeros([B], p.dtype) + 1
             else:
                 radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
-                to_node = radial[:, None] * x - (1 + excess)[:, None] * by_feature - by_delta[:, None] * (u - x)
-                to_direction = -(1 + excess) * unit
-                to_gate = -(1 + excess)
+                to_node = radial[:, None] * x - stretch[:, None] * by_feature - by_delta[:, None] * (u - x)
+                to_direction = -stretch * unit
+                to_gate = -stretch
                 if WEIGHTED:
                     tl.store(grad_weight + e, along + tl.load(level + node), mask=valid)
                 by_scale += tl.where(valid[:, None], by_length * opening, 0)
@@ -362,21 +399,21 @@ def _backward(
                 by_own_gate += tl.where(valid[:, None], to_gate[:, None] * by_gate, 0)
         if node >= 0:
             at = tl.where(slot < 0, node, slot).to(tl.int64)
-            to_node_row = (grad_node if slot < 0 else hub_node) + at * m
-            tl.store(to_node_row + i, tl.sum(by_node, 0), mask=i < m)
+            row = (grad_node if slot < 0 else hub_node) + at * (m + 1)
+            tl.store(row, 0.0)
+            tl.store(row + 1 + i, tl.sum(by_node, 0), mask=i < m)
             if TO_SOURCE or RELATIVE:
-                to_row = (grad_direction if slot < 0 else hub_direction) + at * (K * n)
-                _store_matrix(to_row, tl.sum(by_own_direction, 0), K, n, k, j)
-                to_gate_row = (grad_gate if slot < 0 else hub_gate) + at * K
-                tl.store(to_gate_row + k, tl.sum(by_own_gate, 0), mask=k < K)
+                row = (grad_product if slot < 0 else hub_product) + at * P
+                _store_products(row, tl.sum(by_own_direction, 0), tl.sum(by_own_gate, 0), K, n, P, k, j)
     if not TO_SOURCE:
-        mine = shared + tl.program_id(0).to(tl.int64) * (K * (n + m + 2))
-        tl.store(mine + k, tl.sum(by_scale, 0), mask=k < K)
+        mine = shared + tl.program_id(0).to(tl.int64) * (P + K * (m + 2))
         if RELATIVE:
-            tl.store(mine + K + k, tl.sum(by_vt, 0), mask=k < K)
-            _store_matrix(mine + 2 * K, tl.sum(by_wt, 0), K, n, k, j)
+            _store_products(mine, tl.sum(by_wt, 0), tl.sum(by_vt, 0), K, n, P, k, j)
+        tl.store(mine + P + k, tl.sum(by_scale, 0), mask=k < K)
         if POINTS:
-            _store_matrix(mine + (2 + n) * K, tl.sum(by_points, 0), K, m, k, i)
+            inside = (k < K)[:, None] & (i < m)[None, :]
+            to = mine + P + K + k[:, None] * (m + 1) + 1 + i[None, :]
+            tl.store(to, tl.sum(by_points, 0), mask=inside)
 
 
 class _Work(NamedTuple):
@@ -404,93 +441,180 @@ def _work(pointer: Tensor, chunks: Tensor, hubs: Tensor, other: Tensor) -> _Work
     return _Work(chunks, hubs, other, slots_for(nodes, edges), usual_degree(nodes, edges))
 
 
-def hk_edges(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
-    """The operator's kernel for CUDA tensors, see :mod:`hkconv.ops.edges`."""
-    targets, n = inputs.target.size(0), inputs.source_direction.size(2)
-    out, mass = inputs.target.new_empty(targets, n), inputs.target.new_empty(targets)
+@triton.jit
+def _pack(
+    weight, bias, gate_weight, gate_bias, log_scale, packed, packed_bias, time, scale, K, n, width, P,
+    BIAS: tl.constexpr, GATE_BIAS: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Parameters side by side, and zeros in the room behind them."""
+    row, column = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    is_direction, is_gate = row < K * n, (row >= K * n) & (row < K * (n + 1))
+    gate = row - K * n
+    inside = (column < width)[None, :]
+    values = tl.load(weight + row[:, None] * width + column[None, :], mask=is_direction[:, None] & inside, other=0)
+    values += tl.load(gate_weight + gate[:, None] * width + column[None, :], mask=is_gate[:, None] & inside, other=0)
+    tl.store(packed + row[:, None] * width + column[None, :], values, mask=(row < P)[:, None] & inside)
+    tl.store(time + row, tl.sum(tl.where((column == 0)[None, :], values, 0), 1), mask=row < P)
+    shift = tl.zeros([R], values.dtype)
+    if BIAS:
+        shift += tl.load(bias + row, mask=is_direction, other=0)
+    if GATE_BIAS:
+        shift += tl.load(gate_bias + gate, mask=is_gate, other=0)
+    tl.store(packed_bias + row, shift, mask=row < P)
+    tl.store(scale + gate, tl.exp(tl.load(log_scale + gate, mask=is_gate, other=0)), mask=is_gate)
+
+
+@triton.jit
+def _unpack(
+    by_packed, by_time, by_packed_bias, by_scale, scale,
+    by_weight, by_bias, by_gate_weight, by_gate_bias, by_log_scale, K, n, width,
+    RELATIVE: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the parameters out of those of the packed ones, with the column of time in its place."""
+    row, column = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    is_direction, is_gate = row < K * n, (row >= K * n) & (row < K * (n + 1))
+    gate = row - K * n
+    used = row < K * (n + 1)
+    inside = (column < width)[None, :]
+    if RELATIVE:
+        place = row[:, None] * (width - 1) + column[None, :] - 1
+        values = tl.load(by_packed + place, mask=used[:, None] & inside & (column > 0)[None, :], other=0)
+        values = tl.where((column == 0)[None, :], tl.load(by_time + row, mask=used, other=0)[:, None], values)
+    else:
+        values = tl.load(by_packed + row[:, None] * width + column[None, :], mask=used[:, None] & inside, other=0)
+    tl.store(by_weight + row[:, None] * width + column[None, :], values, mask=is_direction[:, None] & inside)
+    tl.store(by_gate_weight + gate[:, None] * width + column[None, :], values, mask=is_gate[:, None] & inside)
+    shift = tl.load(by_packed_bias + row, mask=used, other=0)
+    tl.store(by_bias + row, shift, mask=is_direction)
+    tl.store(by_gate_bias + gate, shift, mask=is_gate)
+    stretch = tl.load(by_scale + gate, mask=is_gate, other=0) * tl.load(scale + gate, mask=is_gate, other=0)
+    tl.store(by_log_scale + gate, stretch, mask=is_gate)
+
+
+def pack(inputs: Inputs) -> Packed:
+    """HLinear's parameters side by side, in rows of products that start at multiples of 16 bytes."""
+    K, n, width = inputs.weight.shape
+    P = triton.cdiv(K * (n + 1), 4) * 4
+    new = inputs.weight.new_empty
+    packed = Packed(new(P, width), new(P), new(P), new(K))
+    given = [inputs.weight if value is None else value.contiguous() for value in inputs[2:7]]
+    with _device_of(packed.weight):
+        _pack[_parameter_rows(P, width)](
+            *given, *packed, K, n, width, P,
+            BIAS=inputs.bias is not None, GATE_BIAS=inputs.gate_bias is not None, **_parameter_options(width),
+        )  # fmt: skip
+    return packed
+
+
+def unpack(
+    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, by_bias: Tensor, relative: bool
+) -> dict[str, Tensor]:
+    """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
+    K, n, width = inputs.weight.shape
+    new = inputs.weight.new_empty
+    shapes = {"weight": (K, n, width), "bias": (K, n), "gate_weight": (K, width), "gate_bias": (K,), "log_scale": (K,)}
+    unpacked = {name: new(shape) for name, shape in shapes.items()}
+    with _device_of(by_weight):
+        _unpack[_parameter_rows(K * (n + 1), width)](
+            by_weight, found.time, by_bias, found.scale, packed.scale, *unpacked.values(), K, n, width,
+            RELATIVE=relative, **_parameter_options(width),
+        )  # fmt: skip
+    return unpacked
+
+
+def _parameter_rows(rows: int, width: int) -> tuple[int]:
+    return (triton.cdiv(rows, _parameter_options(width)["R"]),)
+
+
+def _parameter_options(width: int) -> dict[str, int]:
+    columns = triton.next_power_of_2(width)
+    return {"R": max(1, 1024 // columns), "C": columns}
+
+
+def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
+    """Aggregated points (T, n+1) and their masses for unit total weight (T,)."""
+    targets, n = inputs.target.size(0), inputs.out_dim
+    out, mass = inputs.target.new_empty(targets, n + 1), inputs.target.new_empty(targets)
     if targets == 0:
         return out, mass
     by_target = _by_target(neighbors)
     sums = inputs.target.new_empty(targets, n + 2)
     hub_sums = inputs.target.new_empty(by_target.slots, n + 2)
-    options, warps = _shape(inputs, by_target)
     with _device_of(out):
         _forward[(by_target.chunks.size(0),)](
-            *_pointers(inputs), by_target.chunks, by_target.other, sums, hub_sums, *_sizes(inputs), **options,
-            num_warps=warps,
+            *_pointers(inputs), by_target.chunks, by_target.other, sums, hub_sums,
+            **_options(inputs, by_target),
         )  # fmt: skip
         _add_hubs(by_target, (hub_sums, sums))
-        rows = _rows_a_program(n)
-        _finish[(triton.cdiv(targets, rows),)](sums, out, mass, targets, n, B=rows, NP=options["NP"])
+        _finish[_rows(targets, n)](sums, out, mass, targets, n, **_row_options(n))
     return out, mass
 
 
-def hk_edges_backward(
+def gradients(
     inputs: EdgeInputs,
     neighbors: Neighbors,
-    out: Tensor,
-    mass: Tensor,
-    grad_out: Tensor,
-    grad_mass: Tensor,
+    outputs: tuple[Tensor, Tensor],
+    grads: tuple[Tensor, Tensor],
     points_too: bool,
-) -> list[Tensor]:
-    """Gradients of all inputs, an empty tensor where there is none."""
-    targets, n = out.shape
-    K, m = inputs.points.shape
-    weighted = inputs.weight is not None
-    new = inputs.source.new_empty
-    grad_mean, level = new(targets, n + 1), new(targets if weighted else 0)
-    total = torch.segment_reduce(inputs.weight, "sum", offsets=neighbors.target_pointer) if weighted else mass
-    grad_weight = torch.empty_like(inputs.weight) if weighted else new(0)
+) -> EdgeGradients:
+    """Gradients of :func:`aggregate`, given its outputs and theirs."""
+    m, _, K, P = _sizes(inputs)
     by_target, by_source = _by_target(neighbors), _by_source(neighbors)
-    programs = max(1, min(PROGRAMS, by_target.chunks.size(0)))
-    shared = inputs.source.new_zeros(programs, K * (n + m + 2))
-    to_target = _gradient_rows(inputs.target, inputs.target_direction, inputs.target_gate, by_target)
-    to_source = _gradient_rows(inputs.source, inputs.source_direction, inputs.source_gate, by_source)
-    with _device_of(out):
-        if targets:
-            rows = _rows_a_program(n)
-            _spread[(triton.cdiv(targets, rows),)](
-                neighbors.target_pointer, total, out, mass, grad_out, grad_mass, grad_mean, level, targets, n,
-                WEIGHTED=weighted, B=rows, NP=triton.next_power_of_2(n),
-            )  # fmt: skip
-        for by, rows, to_source_too in ((by_target, to_target, False), (by_source, to_source, True)):
+    new = inputs.source.new_empty
+    weighted = inputs.weight is not None
+    grad_weight = torch.empty_like(inputs.weight) if weighted else new(0)
+    target_options, source_options = _options(inputs, by_target), _options(inputs, by_source)
+    shared = inputs.source.new_zeros(max(1, _programs(by_target, target_options)), P + K * (m + 2))
+    to_target = _gradient_rows(inputs.target, inputs.target_product, by_target)
+    to_source = _gradient_rows(inputs.source, inputs.source_product, by_source)
+    with _device_of(inputs.source):
+        grad_mean, level = _gradient_of_means(inputs, neighbors, outputs, grads)
+        for by, rows, options in ((by_target, to_target, target_options), (by_source, to_source, source_options)):
             if by.chunks.size(0) == 0:
                 continue
-            options, warps = _shape(inputs, by)
-            _backward[(max(1, min(PROGRAMS, by.chunks.size(0))),)](
+            _backward[(_programs(by, options),)](
                 *_pointers(inputs), grad_mean, level, by.chunks, by.other, neighbors.place,
                 *(sums for sums, _ in rows), *(hub for _, hub in rows), grad_weight, shared,
-                by.chunks.size(0), *_sizes(inputs),
-                TO_SOURCE=to_source_too, POINTS=points_too, **options, num_warps=warps,
+                by.chunks.size(0), TO_SOURCE=by is by_source, POINTS=points_too, **options,
             )  # fmt: skip
             _add_hubs(by, *((hub, sums) for sums, hub in rows if sums.numel()))
-    by_scale, by_time_gate, by_time_direction, by_points = shared.sum(0).split([K, K, K * n, K * m])
-    none = new(0)
-    return [
-        to_source[0][0],
-        to_target[0][0],
-        to_source[1][0],
-        to_target[1][0],
-        to_source[2][0],
-        to_target[2][0],
-        by_time_direction.view(K, n) if inputs.relative else none,
-        by_time_gate if inputs.relative else none,
-        by_scale,
-        by_points.view(K, m) if points_too else none,
-        grad_weight,
-    ]
+    by_time, by_scale, by_points = shared.sum(0).split([P, K, K * (m + 1)])
+    return EdgeGradients(
+        source=to_source[0][0],
+        target=to_target[0][0],
+        source_product=to_source[1][0],
+        target_product=to_target[1][0],
+        time=by_time,
+        scale=by_scale,
+        points=by_points.view(K, m + 1).clone() if points_too else new(0),
+        weight=grad_weight,
+    )
 
 
-def _gradient_rows(
-    node: Tensor, direction: Tensor | None, gate: Tensor | None, by: _Work
-) -> list[tuple[Tensor, Tensor]]:
+def _gradient_of_means(
+    inputs: EdgeInputs, neighbors: Neighbors, outputs: tuple[Tensor, Tensor], grads: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    targets, n = inputs.target.size(0), inputs.out_dim
+    weighted = inputs.weight is not None
+    grad_mean = inputs.source.new_empty(targets, n + 1)
+    level = inputs.source.new_empty(targets if weighted else 0)
+    if targets:
+        pointer = neighbors.target_pointer
+        total = torch.segment_reduce(inputs.weight, "sum", offsets=pointer) if weighted else inputs.source
+        given = (*outputs, *(grad.contiguous() for grad in grads))
+        _spread[_rows(targets, n)](
+            pointer, total, *given, grad_mean, level, targets, n, WEIGHTED=weighted, **_row_options(n)
+        )
+    return grad_mean, level
+
+
+def _gradient_rows(node: Tensor, product: Tensor | None, by: _Work) -> list[tuple[Tensor, Tensor]]:
     """For each tensor of nodes its gradient, and room for the sums of the chunks of hubs."""
     return [
-        (torch.empty_like(value), value.new_empty(by.slots, *value.shape[1:]))
+        (torch.empty_like(value), value.new_empty(by.slots, value.size(1)))
         if value is not None
         else (node.new_empty(0), node.new_empty(0))
-        for value in (node, direction, gate)
+        for value in (node, product)
     ]
 
 
@@ -498,31 +622,42 @@ def _add_hubs(by: _Work, *pairs: tuple[Tensor, Tensor]) -> None:
     if by.hubs.size(0) == 0:
         return
     for hub_sums, sums in pairs:
-        width = sums[0].numel()
+        width = sums.size(1)
         block = min(1024, triton.next_power_of_2(width))
         _combine[(by.hubs.size(0), triton.cdiv(width, block))](by.hubs, hub_sums, sums, width, BLOCK=block)
 
 
 def _pointers(inputs: EdgeInputs) -> list[Tensor]:
-    return [inputs.source if value is None else value.contiguous() for value in inputs]
+    return [inputs.source if value is None else value for value in inputs[:-1]]
 
 
-def _sizes(inputs: EdgeInputs) -> tuple[int, int, int]:
-    return inputs.source.size(1), inputs.source_direction.size(2), inputs.points.size(0)
+def _sizes(inputs: EdgeInputs) -> tuple[int, int, int, int]:
+    return inputs.source.size(1) - 1, inputs.out_dim, inputs.scale.numel(), inputs.bias.numel()
 
 
-def _shape(inputs: EdgeInputs, by: _Work) -> tuple[dict[str, int | bool], int]:
-    """Tile sizes for these inputs, and the number of warps: tiles no longer than the usual neighbourhood."""
-    m, n, K = _sizes(inputs)
+def _options(inputs: EdgeInputs, by: _Work) -> dict[str, int | bool]:
+    """What the kernels are compiled for: tiles no longer than the usual neighbourhood."""
+    m, n, K, P = _sizes(inputs)
     KP, NP, MP = (triton.next_power_of_2(size) for size in (K, n, m))
     edge = KP * max(NP, MP)
     B = max(1, min(TILE // edge, by.usual))
-    options = {"RELATIVE": inputs.relative, "WEIGHTED": inputs.weight is not None, "B": B}
-    return {**options, "KP": KP, "NP": NP, "MP": MP}, max(1, min(8, B * edge // TILE_PER_WARP))
+    sizes = {"m": m, "n": n, "K": K, "P": P, "B": B, "KP": KP, "NP": NP, "MP": MP}
+    warps = max(1, min(8, B * edge // TILE_PER_WARP))
+    return {"RELATIVE": inputs.relative, "WEIGHTED": inputs.weight is not None, **sizes, "num_warps": warps}
 
 
-def _rows_a_program(n: int) -> int:
-    return max(1, 1024 // triton.next_power_of_2(n))
+def _programs(by: _Work, options: dict[str, int | bool]) -> int:
+    """How many programs share the chunks of a backward pass."""
+    return min(WARPS // options["num_warps"], by.chunks.size(0))
+
+
+def _rows(targets: int, n: int) -> tuple[int]:
+    return (triton.cdiv(targets, _row_options(n)["B"]),)
+
+
+def _row_options(n: int) -> dict[str, int]:
+    width = triton.next_power_of_2(n)
+    return {"B": max(1, 1024 // width), "NP": width}
 
 
 def _device_of(tensor: Tensor):
