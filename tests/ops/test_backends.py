@@ -1,0 +1,88 @@
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.nn import HKConv
+from hkconv.ops import backends
+from hkconv.ops.backends import BACKENDS, choose_backend
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+class OnCuda:
+    """All that is asked of a tensor, where there may be no GPU to make one."""
+
+    device = torch.device("cuda")
+
+
+def message(call) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("asked", "taken"), [("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")])
+def test_backends_of_cpu_tensors(asked, taken, dtype):
+    assert choose_backend(asked, torch.ones(2, 3, dtype=dtype), None) == taken
+
+
+@pytest.mark.parametrize(("asked", "taken"), [("auto", "cuda"), ("cuda", "cuda"), ("reference", "reference")])
+def test_backends_of_cuda_tensors(asked, taken, monkeypatch):
+    monkeypatch.setattr(backends, "_has_triton", lambda: True)
+    assert choose_backend(asked, OnCuda(), None) == taken
+
+
+def test_cuda_tensors_without_triton(monkeypatch):
+    monkeypatch.setattr(backends, "_has_triton", lambda: False)
+    assert choose_backend("auto", OnCuda(), None) == "reference"
+    assert choose_backend("reference", OnCuda(), None) == "reference"
+    assert "Triton" in message(lambda: choose_backend("cuda", OnCuda(), None))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("asked", ["auto", "reference"])
+def test_activation_takes_the_reference(asked, device):
+    assert choose_backend(asked, torch.ones(2, 3, device=device), torch.relu) == "reference"
+
+
+@pytest.mark.parametrize("asked", ["auto", "reference"])
+def test_unknown_device_takes_the_reference(asked):
+    assert choose_backend(asked, torch.ones(2, 3, device="meta"), None) == "reference"
+
+
+@pytest.mark.parametrize(("asked", "device"), [("cpu", "meta"), ("cuda", "meta"), ("cuda", "cpu")])
+@pytest.mark.parametrize("act", [None, torch.relu])
+def test_backend_of_another_device_is_refused(asked, device, act):
+    said = message(lambda: choose_backend(asked, torch.ones(2, 3, device=device), act))
+    assert f"backend='{asked}' needs {asked} tensors, got {device}" in said
+    assert "backend='auto'" in said
+
+
+def test_cpu_backend_of_cuda_tensors_is_refused():
+    assert "needs cpu tensors, got cuda" in message(lambda: choose_backend("cpu", OnCuda(), None))
+
+
+def test_activation_is_refused_at_forward_in_one_line():
+    conv = HKConv(3, 2, 2, act="relu", backend="cpu")
+    said = message(lambda: conv(lorentz.lift(torch.randn(3, 3)), EDGES))
+    assert said.count("\n") == 0
+    assert "backend='cpu' does not cover act" in said
+
+
+def test_layer_takes_the_fused_backend_unless_there_is_an_activation(monkeypatch):
+    taken = []
+    for name in ("_aggregate_fused", "_aggregate_by_edges"):
+        method = getattr(HKConv, name)
+        monkeypatch.setattr(HKConv, name, lambda *given, _name=name, _run=method: taken.append(_name) or _run(*given))
+    x = lorentz.lift(torch.randn(3, 3))
+    for options in ({}, {"backend": "cpu"}, {"act": "relu"}, {"backend": "reference"}):
+        HKConv(3, 2, 2, **options)(x, EDGES)
+    assert taken == ["_aggregate_fused", "_aggregate_fused", "_aggregate_by_edges", "_aggregate_by_edges"]
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "CPU", "", None])
+def test_unknown_backend_is_refused_when_the_layer_is_made(backend):
+    said = message(lambda: HKConv(3, 2, 2, backend=backend))
+    assert all(name in said for name in BACKENDS)
+    assert repr(backend) in said

@@ -1,0 +1,391 @@
+import gc
+import weakref
+from collections import OrderedDict
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import to_edge_index, to_torch_csc_tensor, to_torch_csr_tensor
+
+import hkconv
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.nn import HKConv
+from hkconv.ops import neighbors as module
+from hkconv.ops.neighbors import REMEMBERED, read_edges, read_neighbors
+
+# Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
+SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
+TARGET = [4, 1, 1, 3, 1, 1, 4, 5, 1, 2, 4]
+NODES = 7
+SPARSE = {
+    "coo": lambda matrix: matrix.to_sparse_coo(),
+    "csr": lambda matrix: matrix.to_sparse_csr(),
+    "csc": lambda matrix: matrix.to_sparse_csc(),
+}
+ignore_beta_warnings = pytest.mark.filterwarnings("ignore:Sparse")
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch):
+    """An empty memory, so that no test depends on the graphs of another."""
+    monkeypatch.setattr(module, "_memory", OrderedDict())
+
+
+@pytest.fixture
+def sorts(monkeypatch) -> list[int]:
+    """One entry, the number of edges, each time a graph is sorted."""
+    done, sort = [], module._sorted
+    monkeypatch.setattr(module, "_sorted", lambda source, *rest: done.append(source.numel()) or sort(source, *rest))
+    return done
+
+
+def example() -> torch.Tensor:
+    return torch.tensor([SOURCE, TARGET])
+
+
+def cloud(nodes=NODES, dim=3):
+    return lorentz.lift(torch.randn(nodes, dim, dtype=torch.float64))
+
+
+def layer(backend="auto", **options):
+    torch.manual_seed(1)
+    return HKConv(3, 2, 3, backend=backend, **options).double()
+
+
+def adjacency() -> torch.Tensor:
+    """A dense matrix (targets, sources) of positive weights; (0, 3) and row 2 are empty."""
+    matrix = torch.rand(4, 4, dtype=torch.float64) + 0.1
+    matrix[0, 3] = 0
+    matrix[2] = 0
+    return matrix
+
+
+def assert_structure(found, source, target, size):
+    """The compressed form, said again by going over all edges for every node."""
+    edges = range(len(source))
+    assert found.size == size
+    assert all(part.dtype == torch.int32 for part in found)
+    assert sorted(found.order.tolist()) == list(edges)
+    assert sorted(found.place.tolist()) == list(edges)
+    first, order = found.target_pointer.tolist(), found.order.tolist()
+    assert (first[0], first[-1], len(first)) == (0, len(edges), size[1] + 1)
+    for node in range(size[1]):
+        into = [e for e in edges if target[e] == node]
+        assert order[first[node] : first[node + 1]] == into
+        assert found.source[first[node] : first[node + 1]].tolist() == [source[e] for e in into]
+    first, place = found.source_pointer.tolist(), found.place.tolist()
+    assert (first[0], first[-1], len(first)) == (0, len(edges), size[0] + 1)
+    for node in range(size[0]):
+        out = sorted((e for e in edges if source[e] == node), key=lambda e: (target[e], e))
+        assert [order[p] for p in place[first[node] : first[node + 1]]] == out
+        assert found.target[first[node] : first[node + 1]].tolist() == [target[e] for e in out]
+
+
+@st.composite
+def graphs(draw):
+    sources, targets = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    edge = st.tuples(st.integers(0, sources - 1), st.integers(0, targets - 1))
+    return draw(st.lists(edge, max_size=30)), (sources, targets)
+
+
+@given(graphs())
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_structure_of_any_graph(graph):
+    edges, size = graph
+    source, target = [s for s, _ in edges], [t for _, t in edges]
+    assert_structure(hkconv.neighbors(torch.tensor([source, target]).long(), size), source, target, size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_structure_of_a_large_bipartite_graph(seed):
+    random = torch.Generator().manual_seed(seed)
+    source, target = (torch.randint(n, (3000,), generator=random) for n in (40, 90))
+    assert_structure(
+        hkconv.neighbors(torch.stack([source, target]), (50, 100)), source.tolist(), target.tolist(), (50, 100)
+    )
+
+
+@pytest.mark.parametrize("size", [(7, 7), (6, 9), (20, 6)])
+def test_structure_of_repeated_edges_self_loops_and_isolated_nodes(size):
+    assert_structure(hkconv.neighbors(example(), size), SOURCE, TARGET, size)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (3, 0), (0, 3), (0, 0)])
+def test_structure_without_edges(size):
+    assert_structure(hkconv.neighbors(torch.empty(2, 0, dtype=torch.long), size), [], [], size)
+
+
+def test_one_number_is_the_size_of_both_sides():
+    found = hkconv.neighbors(torch.tensor([[0, 3], [1, 1]]), 5)
+    assert found.size == (5, 5)
+    torch.testing.assert_close(tuple(found), tuple(hkconv.neighbors(torch.tensor([[0, 3], [1, 1]]), (5, 5))))
+
+
+@pytest.mark.parametrize("integer", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_structure_from_any_integer_type(integer):
+    assert_structure(hkconv.neighbors(example().to(integer), NODES), SOURCE, TARGET, (NODES, NODES))
+
+
+def test_uint8_is_not_signed():
+    edge_index = torch.tensor([[255, 200, 255], [128, 0, 127]], dtype=torch.uint8)
+    assert_structure(hkconv.neighbors(edge_index, 256), [255, 200, 255], [128, 0, 127], (256, 256))
+
+
+def test_structure_from_edge_index_of_pyg():
+    assert_structure(hkconv.neighbors(EdgeIndex(example()), NODES), SOURCE, TARGET, (NODES, NODES))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_rows_of_a_sparse_matrix_are_targets(layout):
+    dense = torch.zeros(3, 4)
+    dense[0, 3] = dense[2, 0] = dense[2, 1] = 1
+    matrix = SPARSE[layout](dense)
+    found = hkconv.neighbors(matrix, (4, 3))
+    user = to_edge_index(matrix)[0].flip(0).tolist()
+    assert sorted(zip(*user)) == [(0, 2), (1, 2), (3, 0)]
+    assert_structure(found, *user, (4, 3))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_values_of_a_sparse_matrix_are_weights(layout):
+    dense = adjacency()
+    found, weight = read_neighbors(SPARSE[layout](dense), None, (4, 4))
+    torch.testing.assert_close(weight, dense[found.target_by_target(), found.source.long()], rtol=0, atol=0)
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("layout", SPARSE)
+def test_edge_weight_overrides_the_values_of_a_sparse_matrix(layout, remembered):
+    matrix = SPARSE[layout](adjacency())
+    if remembered:
+        read_neighbors(matrix, None, (4, 4))
+    given_weight = torch.rand(11, dtype=torch.float64)
+    found, weight = read_neighbors(matrix, given_weight, (4, 4))
+    torch.testing.assert_close(weight, given_weight[found.order], rtol=0, atol=0)
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_repeated_entries_of_a_sparse_matrix_count_as_their_sum(backend):
+    index, value = torch.tensor([[1, 0, 1, 1], [0, 1, 2, 0]]), torch.tensor([1.0, 2.0, 2.0, 3.0], dtype=torch.float64)
+    x, conv = cloud(3), layer(backend)
+    summed = conv(x, torch.sparse_coo_tensor(index, value, (3, 3)).coalesce())
+    repeated = torch.sparse_coo_tensor(index, value, (3, 3))
+    for _ in range(2):
+        torch.testing.assert_close(conv(x, repeated), summed)
+
+
+def test_edges_of_a_structure_are_the_users_edges_by_target():
+    weight = torch.rand(len(SOURCE))
+    found = hkconv.neighbors(example(), NODES)
+    source, target, sorted_weight = found.edges(weight)
+    order = sorted(range(len(SOURCE)), key=lambda e: TARGET[e])
+    assert source.tolist() == [SOURCE[e] for e in order]
+    assert target.tolist() == found.target_by_target().tolist() == sorted(TARGET)
+    assert torch.equal(sorted_weight, weight[order])
+    assert found.edges().weight is None
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "size", "message"),
+    [
+        ([[0, 5], [1, 1]], 5, r"sources.*\[0, 5\).*from 0 to 5"),
+        ([[0, 1], [1, 7]], 5, r"targets.*\[0, 5\).*from 1 to 7"),
+        ([[-1, 1], [1, 1]], 5, r"sources.*\[0, 5\).*from -1 to 1"),
+        ([[3, 1], [-2, 1]], 5, r"targets.*\[0, 5\).*from -2 to 1"),
+        ([[4, 1], [2, 1]], (5, 2), r"targets.*\[0, 2\).*from 1 to 2"),
+        ([[2, 1], [4, 1]], (2, 5), r"sources.*\[0, 2\).*from 1 to 2"),
+        ([[0], [0]], 0, r"sources.*\[0, 0\)"),
+    ],
+)
+def test_edges_out_of_range(edge_index, size, message):
+    with pytest.raises(InputError, match=message):
+        hkconv.neighbors(torch.tensor(edge_index), size)
+
+
+@pytest.mark.parametrize(
+    ("edge_index", "message"),
+    [
+        (torch.zeros(3, 4, dtype=torch.long), r"\(2, edges\).*\(3, 4\)"),
+        (torch.zeros(2, dtype=torch.long), r"\(2, edges\).*\(2,\)"),
+        (torch.zeros(2, 4), "integers.*float32"),
+        (torch.zeros(2, 4, dtype=torch.bool), "integers.*bool"),
+    ],
+)
+def test_edges_of_a_wrong_shape_or_type(edge_index, message):
+    with pytest.raises(InputError, match=message):
+        hkconv.neighbors(edge_index, 5)
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_sparse_matrix_of_a_wrong_shape(layout):
+    with pytest.raises(InputError, match=r"\(targets, sources\) = \(3, 4\), got \(4, 3\)"):
+        hkconv.neighbors(SPARSE[layout](torch.ones(4, 3)), (4, 3))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("size", [NODES + 1, NODES - 1, (NODES, NODES + 1), (NODES + 1, NODES)])
+def test_structure_of_another_size_is_refused(backend, size):
+    found = hkconv.neighbors(torch.tensor([[0, 1], [2, 3]]), size)
+    with pytest.raises(InputError, match=rf"{NODES}, {NODES}"):
+        layer(backend)(cloud(), found)
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+@pytest.mark.parametrize("weight", [[1.0] * 10, [[1.0] * 11], [-1.0] * 11, [float("nan")] * 11])
+def test_bad_weights_are_refused(weight, remembered):
+    edge_index = example()
+    if remembered:
+        read_neighbors(edge_index, None, (NODES, NODES))
+    for read in (read_neighbors, read_edges):
+        for edges in (edge_index, hkconv.neighbors(edge_index, NODES)):
+            with pytest.raises(InputError, match="edge_weight"):
+                read(edges, torch.tensor(weight), (NODES, NODES))
+
+
+def test_same_edge_index_is_sorted_once_over_calls_and_layers(sorts):
+    x, edge_index = cloud(), example()
+    for conv in (layer("cpu"), layer("cpu", relative=False), layer("cpu", attention="distance")):
+        for weight in (None, torch.rand(len(SOURCE), dtype=torch.float64)):
+            conv(x, edge_index, weight)
+    assert sorts == [len(SOURCE)]
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("make", [EdgeIndex, to_torch_csr_tensor, to_torch_csc_tensor, lambda e: e.int()])
+def test_every_kind_of_neighbourhood_is_sorted_once(make, sorts):
+    edge_index = make(torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    for _ in range(3):
+        read_neighbors(edge_index, None, (3, 3))
+    assert sorts == [3]
+
+
+def test_structure_made_beforehand_is_never_sorted_again(sorts):
+    found = hkconv.neighbors(example(), NODES)
+    sorts.clear()
+    layer("cpu")(cloud(), found)
+    assert sorts == []
+
+
+def test_equal_tensor_is_sorted_again(sorts):
+    edge_index = example()
+    for same in (edge_index, edge_index.clone(), edge_index):
+        read_neighbors(same, None, (NODES, NODES))
+    assert len(sorts) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda edges: edges[0].copy_(torch.tensor(TARGET)),
+        lambda edges: edges.copy_(edges.flip(0)),
+        lambda edges: edges.__setitem__((1, 0), 0),
+        lambda edges: edges.clamp_(max=3),
+    ],
+)
+@pytest.mark.parametrize("kind", [torch.clone, EdgeIndex])
+def test_change_in_place_is_noticed(change, kind):
+    edge_index = kind(example())
+    read_neighbors(edge_index, None, (NODES, NODES))
+    change(edge_index)
+    found, _ = read_neighbors(edge_index, None, (NODES, NODES))
+    assert_structure(found, *edge_index.tolist(), (NODES, NODES))
+
+
+def test_change_in_place_out_of_range_is_noticed():
+    edge_index = example()
+    read_neighbors(edge_index, None, (NODES, NODES))
+    edge_index[0, 3] = NODES
+    with pytest.raises(InputError, match="sources"):
+        read_neighbors(edge_index, None, (NODES, NODES))
+
+
+def test_another_size_is_noticed():
+    edge_index = example()
+    for size in ((7, 7), (8, 7), (7, 9), (7, 7)):
+        assert_structure(read_neighbors(edge_index, None, size)[0], SOURCE, TARGET, size)
+    with pytest.raises(InputError, match="targets"):
+        read_neighbors(edge_index, None, (7, 5))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("layout", SPARSE)
+def test_changed_values_of_a_sparse_matrix_are_respected(layout, backend):
+    x, dense = cloud(4), adjacency()
+    matrix = SPARSE[layout](dense).coalesce() if layout == "coo" else SPARSE[layout](dense)
+    conv = layer(backend)
+    before = conv(x, matrix)
+    matrix.values().copy_(matrix.values().flip(0))
+    after = conv(x, matrix)
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, conv(x, SPARSE[layout](matrix.to_dense())))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_negative_values_of_a_remembered_sparse_matrix_are_refused(layout):
+    matrix = SPARSE[layout](adjacency())
+    read_neighbors(matrix, None, (4, 4))
+    matrix = matrix.mul_(-1)
+    with pytest.raises(InputError, match="non-negative"):
+        read_neighbors(matrix, None, (4, 4))
+
+
+@pytest.mark.parametrize("kind", [torch.clone, EdgeIndex])
+def test_remembering_keeps_no_tensor_alive(kind):
+    edge_index = kind(example())
+    found = weakref.ref(edge_index)
+    read_neighbors(edge_index, None, (NODES, NODES))
+    del edge_index
+    gc.collect()
+    assert found() is None
+
+
+def test_new_tensor_in_the_place_of_a_dead_one_is_not_mistaken_for_it():
+    for node in range(100):
+        edge_index = torch.tensor([[node], [99 - node]])
+        found, _ = read_neighbors(edge_index, None, (100, 100))
+        assert_structure(found, [node], [99 - node], (100, 100))
+        del edge_index, found
+
+
+def test_few_structures_are_remembered(sorts):
+    graphs = [example() for _ in range(3 * REMEMBERED)]
+    structures = [weakref.ref(read_neighbors(graph, None, (NODES, NODES))[0].source) for graph in graphs]
+    gc.collect()
+    assert sum(structure() is not None for structure in structures) == REMEMBERED
+    sorts.clear()
+    for graph in graphs[-REMEMBERED:]:
+        read_neighbors(graph, None, (NODES, NODES))
+    assert sorts == []
+
+
+@pytest.mark.parametrize("kind", [torch.clone, EdgeIndex, lambda e: hkconv.neighbors(e, NODES)])
+@pytest.mark.parametrize("options", [{}, {"attention": "distance"}], ids=["weights", "attention"])
+def test_weights_of_a_remembered_structure_follow_their_edges(kind, options):
+    x, edge_index = cloud(), kind(example())
+    fused, reference = layer("cpu", **options), layer("reference", **options)
+    for _ in range(3):
+        weight = torch.rand(len(SOURCE), dtype=torch.float64, requires_grad=True)
+        ours, expected = fused(x, edge_index, weight), reference(x, edge_index, weight)
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+        slope = torch.randn_like(ours)
+        ours, expected = (torch.autograd.grad((out * slope).sum(), weight)[0] for out in (ours, expected))
+        torch.testing.assert_close(ours, expected, rtol=1e-8, atol=1e-8)
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_sparse_weights_of_a_remembered_structure_follow_their_edges(layout):
+    x, matrix = cloud(4), SPARSE[layout](adjacency())
+    fused, reference = layer("cpu"), layer("reference")
+    for weight in (None, torch.rand(11, dtype=torch.float64), None):
+        torch.testing.assert_close(fused(x, matrix, weight), reference(x, matrix, weight), rtol=1e-9, atol=1e-9)
