@@ -49,6 +49,8 @@ def hk_aggregate(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`hkconv.ops.reference.hk_aggregate` without an activation, ``edge_weight`` in the order by target."""
     acting = None if edge_weight is None else _acting_weight(edge_weight, neighbors)
+    if not relative:  # the only product in which time is an input and not computed
+        x_source = lift(x_source[:, 1:], curvature)
     inputs = Inputs(x_source, x_target, points=points, edge_weight=acting, **linear)
     R = curvature_radius(curvature)
     curved = isinstance(R, Tensor) or R != 1
@@ -220,7 +222,8 @@ def _differentiable_gradient(
     call: _Call, needed: tuple[bool, ...], grads: tuple[Tensor, Tensor]
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
-    inputs = call.inputs
+    # Aliases, because sources and targets may be one tensor with two gradients.
+    inputs = Inputs(*(None if value is None else value.view_as(value) for value in call.inputs))
     linear = {name: getattr(inputs, name) for name in ("weight", "bias", "gate_weight", "gate_bias", "log_scale")}
     x_source, x_target, points = (lift(x[:, 1:]) for x in (inputs.x_source, inputs.x_target, inputs.points))
     edges = call.neighbors.edges()._replace(weight=inputs.edge_weight)

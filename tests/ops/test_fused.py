@@ -1,0 +1,325 @@
+"""The fused operator against the reference in float64: values, every gradient, and what torch may ask of it.
+
+Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+from fused_cases import make_problem, outputs_and_gradients, random_edges, relative_error
+
+from hkconv.geometry.lorentz import lift, ominus
+from hkconv.nn import HKConv
+from hkconv.ops import chunks, fused
+from hkconv.ops.neighbors import neighbors
+
+GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+VALUE_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+
+@pytest.fixture(params=["numba", "triton"])
+def device(request, monkeypatch) -> str:
+    """Where to put tensors so that this backend runs."""
+    if request.param == "numba":
+        return "cpu"
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        return "cuda"
+    from hkconv.ops import cuda
+
+    monkeypatch.setattr(fused, "_backend", lambda x: cuda)
+    return "cpu"
+
+
+def assert_equals_reference(problem, dtype, device):
+    out, mass, gradients = outputs_and_gradients(problem, "fused", dtype, device)
+    # The reference sees the same rounded numbers, in float64.
+    rounded = {name: leaf.to(dtype).double() for name, leaf in problem.leaves.items()}
+    expected_out, expected_mass, expected = outputs_and_gradients(
+        type(problem)(rounded, problem.edge_index, problem.size, problem.relative, problem.grads), "reference"
+    )
+    assert relative_error(out, expected_out) < VALUE_TOLERANCE[dtype]
+    assert relative_error(mass, expected_mass) < VALUE_TOLERANCE[dtype]
+    # Some gradients vanish, as that of W for n = 1, where a direction is a sign: rounding is measured against the rest.
+    floor = 0.01 * max(gradient.norm().item() for gradient in expected.values()) + 1e-3
+    for name, gradient in gradients.items():
+        assert relative_error(gradient, expected[name], floor) < GRADIENT_TOLERANCE[dtype], name
+
+
+STAR = torch.stack([torch.arange(40), torch.zeros(40, dtype=torch.long)])
+GRAPHS = {
+    "plain": (random_edges(12, 12, 50), (12, 12)),
+    "bipartite": (random_edges(9, 5, 30), (9, 5)),
+    "isolated nodes": (random_edges(3, 3, 6), (8, 8)),
+    "repeated edges": (torch.tensor([[0, 0, 0, 1, 1], [2, 2, 2, 2, 0]]), (3, 3)),
+    "self loops": (torch.arange(6).repeat(2, 1), (6, 6)),
+    "no edges": (torch.empty(2, 0, dtype=torch.long), (4, 4)),
+    "one node": (torch.zeros(2, 3, dtype=torch.long), (1, 1)),
+    "hub": (STAR, (40, 3)),
+    "hub as source": (STAR.flip(0), (3, 40)),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_equals_the_reference_on_every_kind_of_graph(graph, dtype, device):
+    edge_index, size = GRAPHS[graph]
+    assert_equals_reference(make_problem(edge_index, size, K=3, m=4, n=5, weighted=True), dtype, device)
+
+
+@pytest.mark.parametrize(("K", "m", "n"), [(1, 3, 4), (4, 1, 3), (5, 3, 1), (1, 1, 1), (7, 5, 9), (2, 17, 33)], ids=str)
+def test_equals_the_reference_for_odd_sizes(K, m, n, dtype, device):
+    assert_equals_reference(make_problem(random_edges(10, 10, 40), (10, 10), K, m, n), dtype, device)
+
+
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
+@pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "equal"])
+def test_equals_the_reference_for_every_option_and_curvature(relative, weighted, curvature, dtype, device):
+    problem = make_problem(
+        random_edges(8, 8, 30), (8, 8), K=3, m=4, n=4, weighted=weighted, relative=relative, curvature=curvature
+    )
+    assert_equals_reference(problem, dtype, device)
+
+
+def test_equals_the_reference_without_biases(device):
+    assert_equals_reference(make_problem(random_edges(8, 8, 30), (8, 8), 3, 4, 4, bias=False), torch.float64, device)
+
+
+def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
+    monkeypatch.setattr(chunks, "SHORTEST", 4)
+    monkeypatch.setattr(chunks, "LONGEST", 8)
+    edge_index = torch.cat([random_edges(30, 30, 60), STAR % 30, STAR.flip(0) % 30], dim=1)
+    assert_equals_reference(make_problem(edge_index, (30, 30), 3, 4, 5, weighted=True), torch.float64, device)
+
+
+def test_targets_whose_weights_all_vanish_count_their_neighbours_alike(device):
+    problem = make_problem(random_edges(6, 6, 30), (6, 6), 3, 4, 5, weighted=True)
+    problem.leaves["edge_weight"][problem.edge_index[1] < 3] = 0
+    assert_equals_reference(problem, torch.float64, device)
+
+
+def test_a_kernel_point_at_the_origin_meets_self_loops(device):
+    problem = make_problem(torch.arange(6).repeat(2, 1), (6, 6), 3, 4, 5)
+    problem.leaves["points"][0] = 0
+    problem.leaves["x_target"].copy_(problem.leaves["x_source"])
+    assert_equals_reference(problem, torch.float64, device)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_fuzz(seed, dtype):
+    """Random sizes, degrees and options on the Numba backend."""
+    generator = torch.Generator().manual_seed(seed)
+    sources, targets, K, m, n = (int(torch.randint(1, 20, (), generator=generator)) for _ in range(5))
+    edges = int(torch.randint(0, 120, (), generator=generator))
+    edge_index = random_edges(sources, targets, edges, seed)
+    edge_index[1] = edge_index[1] ** 2 // targets  # some targets get many edges, some none
+    problem = make_problem(
+        edge_index, (sources, targets), K, m, n, weighted=seed % 2 == 0, relative=seed % 3 > 0, radius=2.0, seed=seed
+    )
+    assert_equals_reference(problem, dtype, "cpu")
+
+
+@pytest.mark.parametrize(("radius", "tolerance"), [(4.0, 2e-5), (8.0, 1e-3)])
+@pytest.mark.parametrize("separation", [0.01, 0.3, 3.0])
+def test_float32_is_right_far_from_the_origin(radius, tolerance, separation, device):
+    """Neighbours at a given distance from their target, itself ``radius`` away from the origin."""
+    generator = torch.Generator().manual_seed(1)
+    m, n, K, count = 6, 6, 4, 16
+    base = torch.nn.functional.normalize(torch.randn(count, m, generator=generator, dtype=torch.float64), dim=-1)
+    x = lift(torch.sinh(torch.tensor(radius)) * base)
+    step = torch.nn.functional.normalize(torch.randn(count, m, generator=generator, dtype=torch.float64), dim=-1)
+    z = lift(torch.sinh(torch.tensor(separation)) * step)
+    u = ominus(z, torch.cat([x[:, :1], -x[:, 1:]], -1))
+    problem = make_problem(torch.arange(count).repeat(2, 1), (count, count), K, m, n)
+    problem.leaves.update(x_source=u[:, 1:].float().double(), x_target=x[:, 1:].float().double())
+    out, _, _ = outputs_and_gradients(problem, "fused", torch.float32, device)
+    rounded = {name: leaf.float().double() for name, leaf in problem.leaves.items()}
+    expected, _, _ = outputs_and_gradients(
+        type(problem)(rounded, problem.edge_index, problem.size, True, problem.grads), "reference"
+    )
+    assert (out.cpu() - expected).abs().max() < tolerance
+
+
+def test_finite_with_finite_gradients_for_points_as_far_as_float32_goes(device):
+    far = torch.tensor([[1e15, 0, 0], [-1e15, 0, 0], [0, 1e15, 0], [0.0, 0, 0]], dtype=torch.float64)
+    problem = make_problem(random_edges(4, 4, 16), (4, 4), 3, 3, 4)
+    problem.leaves.update(x_source=far, x_target=far.clone())
+    out, mass, gradients = outputs_and_gradients(problem, "fused", torch.float32, device)
+    assert out.isfinite().all() and mass.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+def test_nan_in_one_node_reaches_only_its_neighbours(device):
+    problem = make_problem(torch.tensor([[0, 1, 2], [1, 2, 3]]), (5, 5), 3, 4, 5)
+    problem.leaves["x_source"][0] = torch.nan
+    out, _, _ = outputs_and_gradients(problem, "fused", torch.float32, device)
+    assert out.isnan().any(-1).tolist() == [False, True, False, False, False]
+
+
+def make_layer(**options):
+    torch.manual_seed(0)
+    conv = HKConv(4, 5, 3, **options).double()
+    for parameter in conv.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return conv, lift(torch.randn(7, 4, dtype=torch.float64)), random_edges(7, 7, 25)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_gradcheck(relative):
+    conv, x, edge_index = make_layer(relative=relative, backend="cpu")
+    weight = torch.rand(25, dtype=torch.float64, requires_grad=True)
+    space = x[:, 1:].clone().requires_grad_()
+    names = [name for name, _ in conv.named_parameters()]
+
+    def layer(space, weight, *parameters):
+        return torch.func.functional_call(conv, dict(zip(names, parameters)), (lift(space), edge_index, weight))
+
+    assert torch.autograd.gradcheck(layer, (space, weight, *(p.detach().requires_grad_() for p in conv.parameters())))
+
+
+def test_second_derivatives_equal_those_of_the_reference():
+    conv, x, edge_index = make_layer()
+    space = x[:, 1:].clone().requires_grad_()
+    found = []
+    for backend in ("cpu", "reference"):
+        conv.backend = backend
+        (first,) = torch.autograd.grad(conv(lift(space), edge_index).square().sum(), space, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), space)[0])
+    assert relative_error(*found) < 1e-9
+
+
+@pytest.mark.parametrize("options", [{}, {"relative": False}, {"mass": True}, {"root": True}], ids=str)
+def test_layer_gives_the_same_by_every_backend(options, dtype, device):
+    conv, x, edge_index = make_layer(**options)
+    conv, x = conv.to(device, dtype), x.to(device, dtype)
+    found = []
+    for backend in ("auto", "reference"):
+        conv.backend = backend
+        point = x.clone().requires_grad_()
+        out = conv(point, edge_index.to(device))
+        found.append([out, *torch.autograd.grad(out[:, 1:].square().sum(), [point, *conv.parameters()])])
+    for fused_value, expected in zip(*found):
+        assert relative_error(fused_value.detach(), expected.detach()) < GRADIENT_TOLERANCE[dtype]
+
+
+def test_gradient_with_respect_to_x_lies_along_space_by_every_backend():
+    conv, x, edge_index = make_layer()
+    for backend in ("cpu", "reference"):
+        conv.backend = backend
+        point = x.clone().requires_grad_()
+        conv(point, edge_index).sum().backward()
+        assert (point.grad[:, 0] == 0).all() and (point.grad[:, 1:] != 0).any()
+
+
+def test_same_bits_every_time(dtype, device):
+    problem = make_problem(random_edges(10, 10, 90), (10, 10), 4, 6, 6, weighted=True)
+    first = outputs_and_gradients(problem, "fused", dtype, device)
+    second = outputs_and_gradients(problem, "fused", dtype, device)
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+    assert all(torch.equal(first[2][name], second[2][name]) for name in first[2])
+
+
+def test_same_bits_for_any_number_of_threads(monkeypatch):
+    from hkconv.ops import cpu
+
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            found.append(outputs_and_gradients(problem, "fused", torch.float32)[2])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(found[0][name], other[name]) for name in other)
+
+
+def test_takes_no_more_threads_than_torch(monkeypatch):
+    from hkconv.ops import cpu
+
+    asked = []
+    pool = cpu._pool
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "_pool", lambda process, threads: asked.append(threads) or pool(process, threads))
+    problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            outputs_and_gradients(problem, "fused", torch.float32)
+    finally:
+        torch.set_num_threads(before)
+    assert set(asked) == {3}
+
+
+def call_arguments(weighted=True, relative=True):
+    conv, x, edge_index = make_layer()
+    weight = torch.rand(25, dtype=torch.float64) if weighted else None
+    linear = {name: value.detach().requires_grad_() for name, value in conv.linear.named_tensors().items()}
+    inputs = fused.Inputs(x.requires_grad_(), x, points=conv.points, edge_weight=weight, **linear)
+    return (*inputs, *neighbors(edge_index, 7), relative)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_operator_keeps_torchs_rules(weighted):
+    torch.library.opcheck(torch.ops.hkconv.hk_conv, call_arguments(weighted))
+
+
+def test_compiles_and_exports_as_one_graph():
+    conv, x, edge_index = make_layer()
+    graph = neighbors(edge_index, 7)
+    expected = conv(x, graph)
+    assert torch.allclose(torch.compile(conv, fullgraph=True)(x, graph), expected, atol=1e-12)
+    exported = torch.export.export(conv, (x, edge_index))
+    assert torch.allclose(exported.module()(x, edge_index), expected, atol=1e-12)
+    nodes = [node for module in exported.graph_module.modules() for node in module.graph.nodes]
+    assert any("hk_conv" in str(node.target) for node in nodes)
+
+
+def test_compiled_gradients_equal_the_others():
+    conv, x, edge_index = make_layer()
+    graph = neighbors(edge_index, 7)
+    found = []
+    for layer in (conv, torch.compile(conv, fullgraph=True)):
+        conv.zero_grad()
+        layer(x, graph).square().sum().backward()
+        found.append([parameter.grad.clone() for parameter in conv.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*found))
+
+
+def test_functional_gradient_equals_autograd():
+    conv, x, edge_index = make_layer()
+    graph = neighbors(edge_index, 7)
+    parameters = {name: value.detach() for name, value in conv.named_parameters()}
+
+    def loss(parameters):
+        return torch.func.functional_call(conv, parameters, (x, graph)).square().sum()
+
+    conv(x, graph).square().sum().backward()
+    for name, gradient in torch.func.grad(loss)(parameters).items():
+        assert torch.allclose(gradient, conv.get_parameter(name).grad, atol=1e-12), name
+
+
+def test_half_precision_inputs_and_autocast_compute_in_float32(device):
+    conv, x, edge_index = make_layer()
+    conv, x, edge_index = conv.float().to(device), x.to(device, torch.bfloat16), edge_index.to(device)
+    expected = conv(lift(x[:, 1:].float()), edge_index)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        out = conv(x, edge_index)
+    assert out.dtype == torch.float32
+    assert relative_error(out.detach(), expected.detach()) < 1e-6
+
+
+def test_nothing_is_compiled_when_layers_are_imported():
+    code = (
+        "import sys, hkconv.nn, hkconv.models; sys.exit(bool({'hkconv.ops.cpu', 'hkconv.ops.cuda'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
