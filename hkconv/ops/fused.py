@@ -48,6 +48,7 @@ def hk_aggregate(
     with_mass: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`hkconv.ops.reference.hk_aggregate` without an activation, ``edge_weight`` in the order by target."""
+    edge_weight = None if edge_weight is None else edge_weight.to(x_source.dtype)
     acting = None if edge_weight is None else _acting_weight(edge_weight, neighbors)
     if not relative:  # the only product in which time is an input and not computed
         x_source = lift(x_source[:, 1:], curvature)

@@ -73,12 +73,21 @@ def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
     Args:
         edge_index: ``(2, E)`` of any integer type, PyG's ``EdgeIndex``, or a torch sparse matrix (targets, sources).
         size: number of sources and of targets, or one number of nodes for both.
+
+    The values of a sparse matrix are not part of its structure: pass them as ``edge_weight``.
     """
     size = (size, size) if isinstance(size, int) else tuple(size)
     source, target, _ = _read(edge_index, None, size)
     for index, count, name in ((source, size[0], "sources"), (target, size[1], "targets")):
         _raise_if_outside(index, count, f"edge_index ({name})")
-    return _sorted(source, target, size)
+    found = _sorted(source, target, size)
+    # Looking at values is allowed here, so the lists of hubs need not keep room for all that there might be.
+    hubs = {name: _used(getattr(found, name)) for name in ("target_hubs", "source_hubs")}
+    return found._replace(**hubs)
+
+
+def _used(rows: Tensor) -> Tensor:
+    return rows[rows[:, 0] >= 0]
 
 
 def read_edges(edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size: tuple[int, int]) -> Edges:
@@ -111,6 +120,9 @@ class _Remembered(NamedTuple):
     size: tuple[int, int]
     neighbors: Neighbors
 
+    def is_of(self, edge_index: Tensor, size: tuple[int, int]) -> bool:
+        return self.edge_index() is edge_index and self.version == edge_index._version and self.size == size
+
 
 _memory: OrderedDict[int, _Remembered] = OrderedDict()
 
@@ -118,22 +130,20 @@ _memory: OrderedDict[int, _Remembered] = OrderedDict()
 def _remembered(
     edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
 ) -> tuple[Neighbors, Tensor | None]:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or edge_index.is_inference():  # neither has a version to tell changes by
         source, target, weight = _read(edge_index, edge_weight, size)
         return _sorted(source, target, size), weight
     known = _memory.get(id(edge_index))
-    if (
-        known is not None
-        and known.edge_index() is edge_index
-        and known.version == edge_index._version
-        and known.size == size
-    ):
-        sparse = is_torch_sparse_tensor(edge_index)
-        weight = _sparse_value(edge_index) if sparse and edge_weight is None else edge_weight
-        return known.neighbors, _checked_weight(weight, known.neighbors.source)
+    if known is not None and known.is_of(edge_index, size):
+        _memory.move_to_end(id(edge_index))
+        if edge_weight is None and is_torch_sparse_tensor(edge_index):
+            edge_weight = _sparse_entries(edge_index)[1]
+        return known.neighbors, _checked_weight(edge_weight, known.neighbors.source)
     source, target, weight = _read(edge_index, edge_weight, size)
-    found = _sorted(source, target, size)
+    with torch.inference_mode(False):  # a structure built during inference serves training too
+        found = _sorted(*(index.clone() if index.is_inference() else index for index in (source, target)), size)
     _memory[id(edge_index)] = _Remembered(weakref.ref(edge_index), edge_index._version, size, found)
+    _memory.move_to_end(id(edge_index))
     if len(_memory) > REMEMBERED:
         _memory.popitem(last=False)
     return found, weight
@@ -190,12 +200,16 @@ def _from_sparse(matrix: Tensor, edge_weight: Tensor | None, size: tuple[int, in
             f"a sparse neighbourhood matrix must have shape (targets, sources) = ({size[1]}, {size[0]}), "
             f"got {tuple(matrix.shape)}"
         )
-    (target, source), value = to_edge_index(matrix)
+    (target, source), value = _sparse_entries(matrix)
     return Edges(source, target, _checked_weight(value if edge_weight is None else edge_weight, source))
 
 
-def _sparse_value(matrix: Tensor) -> Tensor:
-    return to_edge_index(matrix)[1]
+def _sparse_entries(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices (targets, sources) and values; not by PyG's function for COO, which would mark it as coalesced."""
+    if matrix.layout == torch.sparse_coo:
+        matrix = matrix.coalesce()
+        return matrix.indices(), matrix.values()
+    return to_edge_index(matrix)
 
 
 def _check_size(found: Neighbors, size: tuple[int, int]) -> None:

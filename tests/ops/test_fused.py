@@ -53,17 +53,18 @@ def assert_equals_reference(problem, dtype, device):
         assert relative_error(gradient, expected[name], floor) < GRADIENT_TOLERANCE[dtype], name
 
 
-STAR = torch.stack([torch.arange(40), torch.zeros(40, dtype=torch.long)])
+# Small, because Triton's interpreter takes a second for every few edges.
+STAR = torch.stack([torch.arange(12), torch.zeros(12, dtype=torch.long)])
 GRAPHS = {
-    "plain": (random_edges(12, 12, 50), (12, 12)),
-    "bipartite": (random_edges(9, 5, 30), (9, 5)),
-    "isolated nodes": (random_edges(3, 3, 6), (8, 8)),
+    "plain": (random_edges(5, 5, 16), (5, 5)),
+    "bipartite": (random_edges(5, 3, 12), (5, 3)),
+    "isolated nodes": (random_edges(3, 3, 6), (5, 5)),
     "repeated edges": (torch.tensor([[0, 0, 0, 1, 1], [2, 2, 2, 2, 0]]), (3, 3)),
-    "self loops": (torch.arange(6).repeat(2, 1), (6, 6)),
+    "self loops": (torch.arange(4).repeat(2, 1), (4, 4)),
     "no edges": (torch.empty(2, 0, dtype=torch.long), (4, 4)),
     "one node": (torch.zeros(2, 3, dtype=torch.long), (1, 1)),
-    "hub": (STAR, (40, 3)),
-    "hub as source": (STAR.flip(0), (3, 40)),
+    "hub": (STAR, (12, 2)),
+    "hub as source": (STAR.flip(0), (2, 12)),
 }
 
 
@@ -75,27 +76,27 @@ def test_equals_the_reference_on_every_kind_of_graph(graph, dtype, device):
 
 @pytest.mark.parametrize(("K", "m", "n"), [(1, 3, 4), (4, 1, 3), (5, 3, 1), (1, 1, 1), (7, 5, 9), (2, 17, 33)], ids=str)
 def test_equals_the_reference_for_odd_sizes(K, m, n, dtype, device):
-    assert_equals_reference(make_problem(random_edges(10, 10, 40), (10, 10), K, m, n), dtype, device)
+    assert_equals_reference(make_problem(random_edges(5, 5, 14), (5, 5), K, m, n), dtype, device)
 
 
 @pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
 @pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "equal"])
 def test_equals_the_reference_for_every_option_and_curvature(relative, weighted, curvature, dtype, device):
     problem = make_problem(
-        random_edges(8, 8, 30), (8, 8), K=3, m=4, n=4, weighted=weighted, relative=relative, curvature=curvature
+        random_edges(4, 4, 12), (4, 4), K=3, m=4, n=4, weighted=weighted, relative=relative, curvature=curvature
     )
     assert_equals_reference(problem, dtype, device)
 
 
 def test_equals_the_reference_without_biases(device):
-    assert_equals_reference(make_problem(random_edges(8, 8, 30), (8, 8), 3, 4, 4, bias=False), torch.float64, device)
+    assert_equals_reference(make_problem(random_edges(4, 4, 12), (4, 4), 3, 4, 4, bias=False), torch.float64, device)
 
 
 def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
     monkeypatch.setattr(chunks, "SHORTEST", 4)
     monkeypatch.setattr(chunks, "LONGEST", 8)
-    edge_index = torch.cat([random_edges(30, 30, 60), STAR % 30, STAR.flip(0) % 30], dim=1)
-    assert_equals_reference(make_problem(edge_index, (30, 30), 3, 4, 5, weighted=True), torch.float64, device)
+    edge_index = torch.cat([random_edges(12, 12, 12), STAR, STAR.flip(0)], dim=1)
+    assert_equals_reference(make_problem(edge_index, (12, 12), 3, 4, 5, weighted=True), torch.float64, device)
 
 
 def test_targets_whose_weights_all_vanish_count_their_neighbours_alike(device):
@@ -130,7 +131,7 @@ def test_fuzz(seed, dtype):
 def test_float32_is_right_far_from_the_origin(radius, tolerance, separation, device):
     """Neighbours at a given distance from their target, itself ``radius`` away from the origin."""
     generator = torch.Generator().manual_seed(1)
-    m, n, K, count = 6, 6, 4, 16
+    m, n, K, count = 6, 6, 4, 8
     base = torch.nn.functional.normalize(torch.randn(count, m, generator=generator, dtype=torch.float64), dim=-1)
     x = lift(torch.sinh(torch.tensor(radius)) * base)
     step = torch.nn.functional.normalize(torch.randn(count, m, generator=generator, dtype=torch.float64), dim=-1)
@@ -218,7 +219,7 @@ def test_gradient_with_respect_to_x_lies_along_space_by_every_backend():
 
 
 def test_same_bits_every_time(dtype, device):
-    problem = make_problem(random_edges(10, 10, 90), (10, 10), 4, 6, 6, weighted=True)
+    problem = make_problem(random_edges(4, 4, 30), (4, 4), 4, 6, 6, weighted=True)
     first = outputs_and_gradients(problem, "fused", dtype, device)
     second = outputs_and_gradients(problem, "fused", dtype, device)
     assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])

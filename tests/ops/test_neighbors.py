@@ -389,3 +389,44 @@ def test_sparse_weights_of_a_remembered_structure_follow_their_edges(layout):
     fused, reference = layer("cpu"), layer("reference")
     for weight in (None, torch.rand(11, dtype=torch.float64), None):
         torch.testing.assert_close(fused(x, matrix, weight), reference(x, matrix, weight), rtol=1e-9, atol=1e-9)
+
+
+def test_structure_remembered_in_inference_mode_serves_training():
+    x, edge_index, conv = cloud(), example(), layer("cpu")
+    with torch.inference_mode():
+        conv(x, edge_index)
+    conv(x, edge_index).sum().backward()
+    assert conv.linear.weight.grad is not None
+
+
+@pytest.mark.parametrize("kind", [torch.clone, EdgeIndex])
+def test_edges_made_in_inference_mode(kind):
+    with torch.inference_mode():
+        x, edge_index = cloud(), kind(example())
+        torch.testing.assert_close(layer("cpu")(x, edge_index), layer("reference")(x, edge_index))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("layout", SPARSE)
+def test_sparse_matrix_is_sorted_once(layout, sorts):
+    matrix = SPARSE[layout](adjacency())
+    for _ in range(5):
+        read_neighbors(matrix, None, (4, 4))
+    assert sorts == [11]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_uncoalesced_matrix_is_left_as_it_was(backend):
+    matrix = torch.sparse_coo_tensor([[1, 0, 1], [0, 1, 0]], [1.0, 2.0, 3.0], (2, 2), dtype=torch.float64)
+    layer(backend)(cloud(2), matrix)
+    assert not matrix.is_coalesced()
+    assert matrix.coalesce().values().tolist() == [2.0, 4.0]
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("layout", SPARSE)
+def test_gradients_reach_the_values_of_a_sparse_matrix(layout, backend):
+    dense = adjacency().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(backend)(cloud(4), SPARSE[layout](dense))[:, 1].sum(), dense)
+    assert gradient.abs().max() > 0
