@@ -17,7 +17,7 @@ from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.centroid import MassScaling
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
-from hkconv.ops import fused, reference
+from hkconv.ops import fused, reference, scores
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.ops.neighbors import Edges, Neighbors, read_edges, read_neighbors
 from hkconv.points import kernel_points
@@ -183,8 +183,7 @@ class HKConv(torch.nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         neighbors, weight = read_neighbors(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
         if self.query is not None:
-            edges = neighbors.edges()._replace(weight=weight)
-            weight = self._attend(x_source, x_target, edges)
+            weight = self._attend_fused(x_source, x_target, neighbors, weight)
         linear = self.linear.named_tensors()
         return fused.hk_aggregate(
             x_source,
@@ -214,6 +213,10 @@ class HKConv(torch.nn.Module):
         score = -dist(query, key, self.curvature).square() / self.out_dim**0.5
         attention = softmax(score, edges.target, num_nodes=x_target.size(0))
         return attention if edges.weight is None else attention * edges.weight
+
+    def _attend_fused(self, x_source: Tensor, x_target: Tensor, neighbors: Neighbors, weight: Tensor | None) -> Tensor:
+        attention = scores.attention(self.query(x_target), self.key(x_source), neighbors, self.curvature)
+        return attention if weight is None else attention * weight
 
     def _mix_root(self, out: Tensor, x_target: Tensor) -> Tensor:
         own = torch.sigmoid(self.root_logit)
