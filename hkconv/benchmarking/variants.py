@@ -12,13 +12,13 @@ from hkconv.benchmarking.shapes import Shape
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift
 from hkconv.nn import HKConv
-from hkconv.nn.hk_conv import BACKENDS
+from hkconv.ops.backends import BACKENDS
 
 VARIANTS = ("reference", "compiled", "fused", "hybonet", "gcn", "gat")
 EUCLIDEAN = ("gcn", "gat")
 
-# Tensors of size E x K x (n+1) that HKConv in plain PyTorch holds at its peak, counted with the memory probe at
-# n = 16 and n = 64: 16.9 as it is, 8.5 compiled.
+# Tensors of size E x K x (n+1) that HKConv in plain PyTorch holds at its peak, counted with the memory probe:
+# 16.9 as it is (n = 16 and 64), 8.5 compiled (n = 16).
 TENSORS_AT_PEAK = {"reference": 17, "compiled": 9}
 SPARE_SHARE = 0.85
 
@@ -125,6 +125,4 @@ def peak_bytes(name: str, shape: Shape) -> int:
 
 
 def _neighbours(problem: Problem) -> object:
-    neighbors = getattr(hkconv, "neighbors", None)
-    nodes = problem.shape.nodes
-    return problem.edge_index if neighbors is None else neighbors(problem.edge_index, (nodes, nodes))
+    return hkconv.neighbors(problem.edge_index, problem.shape.nodes)

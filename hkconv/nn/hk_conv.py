@@ -12,7 +12,7 @@ from torch_geometric.utils import softmax
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points, debug
 from hkconv.geometry.curvature import curvature_value
-from hkconv.geometry.lorentz import centroid, dist, lift
+from hkconv.geometry.lorentz import dist, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.centroid import MassScaling
 from hkconv.nn.common import full_precision, register_curvature, relift_
@@ -221,7 +221,8 @@ class HKConv(torch.nn.Module):
     def _mix_root(self, out: Tensor, x_target: Tensor) -> Tensor:
         own = torch.sigmoid(self.root_logit)
         both = torch.stack([out, self.root(x_target)], dim=-2)
-        return centroid(both, torch.stack([1 - own, own]), curvature=self.curvature)
+        weight = torch.stack([1 - own, own]).expand(both.shape[:-1])
+        return reference.kernel_centroid(both, weight, self.curvature)
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

@@ -48,8 +48,8 @@ BLOCK = 16
 # More chunks than threads even out their loads. Few, because each holds its own sums for the parameters.
 CHUNKS = 16
 
-# Handing work to another thread costs about 50 µs: what this many multiply-adds take.
-WORTH_A_THREAD = 1 << 18
+# A call and handing it to another thread cost about 100 µs: what so many products of an edge take.
+WORTH_A_THREAD = 1 << 16
 
 
 class Group(NamedTuple):
@@ -667,7 +667,7 @@ def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]
     def walk(first: int, last: int, chunk: int) -> None:
         forward(first, last, by_target, arrays, inputs.relative, *results)
 
-    _in_chunks(by_target, arrays, walk)
+    in_chunks(by_target, arrays.bias.size, walk)
     return out, mass
 
 
@@ -693,8 +693,8 @@ def gradients(
     def walk_sources(first: int, last: int, chunk: int) -> None:
         backward(first, last, by_source, True, arrays, inputs.relative, grad_mean, to_source)
 
-    _in_chunks(by_target, arrays, walk_targets)
-    _in_chunks(by_source, arrays, walk_sources)
+    in_chunks(by_target, arrays.bias.size, walk_targets)
+    in_chunks(by_source, arrays.bias.size, walk_sources)
     found = EdgeGradients(
         source=to_source.node,
         target=to_target.node,
@@ -741,14 +741,18 @@ def _source_sums(arrays: Arrays) -> Sums:
     return Sums(np.zeros_like(arrays.source), product, none, none, none.reshape(0, 0), none)
 
 
-def _in_chunks(group: Group, arrays: Arrays, walk: Callable[[int, int, int], None]) -> None:
-    """Call ``walk(first, last, chunk)`` for chunks of nodes with about equally many edges, in torch's threads."""
+def in_chunks(group: Group, work_an_edge: int, walk: Callable[[int, int, int], None]) -> None:
+    """Call ``walk(first, last, chunk)`` for chunks of nodes with about equally many edges, in torch's threads.
+
+    The chunks depend on the graph alone, and so do all sums.
+    """
     nodes, edges = group.pointer.size - 1, group.other.size
-    levels = np.arange(1, CHUNKS) * (edges + nodes) // CHUNKS
+    count = min(CHUNKS, 1 + edges * work_an_edge // WORTH_A_THREAD)
+    levels = np.arange(1, count) * (edges + nodes) // count
     bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
     chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(pairwise(bounds)) if first < last]
     threads = min(torch.get_num_threads(), len(chunks))
-    if threads <= 1 or edges * arrays.bias.size < WORTH_A_THREAD:
+    if threads <= 1:
         for chunk in chunks:
             walk(*chunk)
     else:

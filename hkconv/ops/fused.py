@@ -88,7 +88,7 @@ def _acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
 def _total_weight(weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     if weight is None:
         return neighbors.target_pointer.diff()
-    return torch.segment_reduce(weight, "sum", offsets=neighbors.target_pointer)
+    return weight.new_zeros(neighbors.size[1]).index_add(0, neighbors.target_by_target(), weight)
 
 
 class _Call(NamedTuple):

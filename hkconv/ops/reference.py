@@ -55,7 +55,7 @@ def hk_aggregate(
 
 
 def kernel_centroid(x: Tensor, weight: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
-    r"""Centroid over the kernels, ``(E, K, n+1), (E, K) -> (E, n+1)``.
+    r"""Centroid of a few outputs of HLinear, ``(E, K, n+1), (E, K) -> (E, n+1)``.
 
     Because HLinear bounds its outputs by :math:`\lambda`, the shorter form
     :math:`-\langle s, s\rangle/(\sum\nu)^2 = R^2 + \mathrm{Var}(x_s) - \mathrm{Var}(x_t)` is accurate here; it

@@ -4,9 +4,6 @@ A node's sums depend on its own edges alone, so the result is the same for any n
 """
 
 import math
-import os
-from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +11,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from hkconv.ops.cpu import CHUNKS, KERNEL, PART, WORTH_A_THREAD, Group, _look, _pool
+from hkconv.ops.cpu import KERNEL, PART, Group, _look, in_chunks
 from hkconv.ops.neighbors import Neighbors
-
-# Multiply-adds of an edge for each coordinate.
-WORK = 12
 
 
 class Seen(NamedTuple):
@@ -81,7 +75,7 @@ def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors) -> Tensor
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
     out = query.new_empty(by_target.other.size)
     arrays = query.numpy(), key.numpy(), out.numpy()
-    _in_threads(by_target, query.size(1), lambda first, last: forward(first, last, by_target, *arrays))
+    in_chunks(by_target, query.size(1), lambda first, last, _: forward(first, last, by_target, *arrays))
     return out
 
 
@@ -95,18 +89,5 @@ def gradients(query: Tensor, key: Tensor, neighbors: Neighbors, grad: Tensor) ->
 def _gradient(group: Group, own: Tensor, other: Tensor, grad: Tensor) -> Tensor:
     found = torch.empty_like(own)
     arrays = own.numpy(), other.numpy(), grad.numpy(), found.numpy()
-    _in_threads(group, own.size(1), lambda first, last: backward(first, last, group, *arrays))
+    in_chunks(group, own.size(1), lambda first, last, _: backward(first, last, group, *arrays))
     return found
-
-
-def _in_threads(group: Group, coordinates: int, walk: Callable[[int, int], None]) -> None:
-    """Call ``walk(first, last)`` for ranges of nodes with about equally many edges, in torch's threads."""
-    nodes, edges = group.pointer.size - 1, group.other.size
-    threads = min(torch.get_num_threads(), nodes)
-    if threads <= 1 or edges * coordinates * WORK < WORTH_A_THREAD:
-        walk(0, nodes)
-        return
-    levels = np.arange(1, CHUNKS) * edges // CHUNKS
-    bounds = [0, *np.searchsorted(group.pointer[1:], levels).tolist(), nodes]
-    # Consumed, so that an error in a thread is raised here.
-    list(_pool(os.getpid(), threads).map(lambda ends: walk(*ends), pairwise(bounds)))

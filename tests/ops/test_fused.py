@@ -184,8 +184,9 @@ def test_gradcheck(relative):
     assert torch.autograd.gradcheck(layer, (space, weight, *(p.detach().requires_grad_() for p in conv.parameters())))
 
 
-def test_second_derivatives_equal_those_of_the_reference():
-    conv, x, edge_index = make_layer()
+@pytest.mark.parametrize("options", [{}, {"attention": "distance"}, {"attention": "distance", "mass": True}], ids=str)
+def test_second_derivatives_equal_those_of_the_reference(options):
+    conv, x, edge_index = make_layer(**options)
     space = x[:, 1:].clone().requires_grad_()
     found = []
     for backend in ("cpu", "reference"):
@@ -229,7 +230,7 @@ def test_same_bits_every_time(dtype, device):
 def test_same_bits_for_any_number_of_threads(monkeypatch):
     from hkconv.ops import cpu
 
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 1)
     problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6)
     before = torch.get_num_threads()
     found = []
@@ -248,7 +249,7 @@ def test_takes_no_more_threads_than_torch(monkeypatch):
 
     asked = []
     pool = cpu._pool
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 1)
     monkeypatch.setattr(cpu, "_pool", lambda process, threads: asked.append(threads) or pool(process, threads))
     problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6)
     before = torch.get_num_threads()
