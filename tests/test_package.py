@@ -11,6 +11,7 @@ PUBLIC_NAMES = (
     "hkconv.debug",
     "hkconv.kernel_energy",
     "hkconv.kernel_points",
+    "hkconv.neighbors",
     "hkconv.geometry.lorentz.dist",
     "hkconv.nn.HDistance",
     "hkconv.nn.HEmbedding",

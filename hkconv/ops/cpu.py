@@ -43,13 +43,13 @@ KERNEL = {**_MATH, "cache": True}
 PART = {**_MATH, "forceinline": True}
 
 # Edges taken together. Their directions should stay in the first-level cache.
-BLOCK = 16
+BLOCK = 32
 
 # More chunks than threads even out their loads. Few, because each holds its own sums for the parameters.
-CHUNKS = 16
+CHUNKS = 64
 
-# A call and handing it to another thread cost about 100 µs: what so many products of an edge take.
-WORTH_A_THREAD = 1 << 16
+# A call and handing it to another thread cost about 100 µs, about a hundredth of what so many products of edges take.
+WORTH_A_THREAD = 1 << 19
 
 
 class Group(NamedTuple):
@@ -237,44 +237,82 @@ def _look(source, u, target, x, block, b):
     block.look[4, b] = x_time
 
 
+# Most functions below see few arrays each: only then does the compiler find out that these do not overlap in a harmful
+# way, and use the vector units.
+
+
 @njit(**PART)
 def _reach(arrays, kernel, count, relative, block):
     """For each edge of the block what its two ends give: ``near``, directions, their squares and gates."""
-    K, m = kernel.klein.shape
-    n = block.direction.shape[2]
-    cast = block.near.dtype.type
+    K = kernel.klein.shape[0]
     for b in range(count):
-        u, x = block.ends[0, b], block.ends[1, b]
-        _look(arrays.source, u, arrays.target, x, block, b)
-        delta, excess, u_time = block.look[0, b], block.look[1, b], block.look[2, b]
-        unit = cast(1.0 / (1.0 + delta))
-        if relative:
-            from_target = cast((1.0 + excess) / (1.0 + delta))
-            for i in range(K * n):
-                block.flat_direction[b, i] = (
-                    unit * (arrays.source_product[u, i] + arrays.bias[i])
-                    - from_target * arrays.target_product[x, i]
-                    + arrays.time[i]
-                )
-        else:
-            inverse = cast(1.0 / u_time)
-            for i in range(K * n):
-                block.flat_direction[b, i] = inverse * (arrays.source_product[u, i] + arrays.bias[i])
-        stretch, reach = cast(1.0 + excess), cast(1.0 + delta)
+        _look(arrays.source, block.ends[0, b], arrays.target, block.ends[1, b], block, b)
+        unit = 1.0 / (1.0 + block.look[0, b])
         for k in range(K):
-            near, square = cast(0), cast(0)
-            for i in range(m):
-                gap = block.klein[b, i] - kernel.klein[k, i]
-                near += gap * gap
-            for j in range(n):
-                square += block.direction[b, k, j] * block.direction[b, k, j]
-            gate = arrays.source_product[u, K * n + k] + arrays.bias[K * n + k]
-            if relative:
-                gate += reach * arrays.time[K * n + k] - stretch * arrays.target_product[x, K * n + k]
             block.unit[b * K + k] = unit
-            block.near[b * K + k] = near
-            block.square[b * K + k] = square
-            block.gate[b * K + k] = gate
+    if relative:
+        _relative_directions(
+            count, block.ends, block.look, arrays.source_product, arrays.target_product, arrays.bias, arrays.time,
+            block.flat_direction, block.gate,
+        )  # fmt: skip
+    else:
+        _own_directions(
+            count, block.ends, block.look, arrays.source_product, arrays.bias, block.flat_direction, block.gate
+        )
+    _squares(count, block.direction, block.square)
+    _nears(count, block.klein, kernel.klein, block.near)
+
+
+@njit(**PART)
+def _relative_directions(count, ends, look, source_product, target_product, bias, time, direction, gate):
+    length = direction.shape[1]
+    K = bias.size - length
+    cast = direction.dtype.type
+    for b in range(count):
+        u, x = ends[0, b], ends[1, b]
+        unit, from_target = cast(1.0 / (1.0 + look[0, b])), cast((1.0 + look[1, b]) / (1.0 + look[0, b]))
+        for i in range(length):
+            direction[b, i] = unit * (source_product[u, i] + bias[i]) - from_target * target_product[x, i] + time[i]
+        stretch, reach = cast(1.0 + look[1, b]), cast(1.0 + look[0, b])
+        for k in range(K):
+            i = length + k
+            gate[b * K + k] = source_product[u, i] + bias[i] + (reach * time[i] - stretch * target_product[x, i])
+
+
+@njit(**PART)
+def _own_directions(count, ends, look, source_product, bias, direction, gate):
+    length = direction.shape[1]
+    K = bias.size - length
+    for b in range(count):
+        u = ends[0, b]
+        inverse = direction.dtype.type(1.0 / look[2, b])
+        for i in range(length):
+            direction[b, i] = inverse * (source_product[u, i] + bias[i])
+        for k in range(K):
+            gate[b * K + k] = source_product[u, length + k] + bias[length + k]
+
+
+@njit(**PART)
+def _squares(count, direction, square):
+    _, K, n = direction.shape
+    for b in range(count):
+        for k in range(K):
+            total = direction.dtype.type(0)
+            for j in range(n):
+                total += direction[b, k, j] * direction[b, k, j]
+            square[b * K + k] = total
+
+
+@njit(**PART)
+def _nears(count, klein, points, near):
+    K, m = points.shape
+    for b in range(count):
+        for k in range(K):
+            total = klein.dtype.type(0)
+            for i in range(m):
+                gap = klein[b, i] - points[k, i]
+                total += gap * gap
+            near[b * K + k] = total
 
 
 @njit(**PART)
@@ -301,7 +339,7 @@ def _evaluate(scales, kernel, count, block):
 @njit(**PART)
 def _average(count, block):
     """Messages, their times and masses: the centroids over the kernel points."""
-    _, K, n = block.direction.shape
+    K = block.direction.shape[1]
     cast = block.near.dtype.type
     zero, one = cast(0), cast(1)
     for b in range(count):
@@ -310,24 +348,41 @@ def _average(count, block):
             total += block.share[b * K + k]
         block.total[b] = total
         time = zero
-        for j in range(n):
-            block.message[b, j] = zero
         for k in range(K):
             share = block.share[b * K + k] / total if total > zero else one / cast(K)
             block.share[b * K + k] = share
             time += share * block.level[b * K + k]
-            part = share * block.part[b * K + k]
+        block.time[b] = time
+    _sum_directions(count, block.share, block.part, block.direction, block.message)
+    _normalize(count, block.message, block.time, block.mass)
+
+
+@njit(**PART)
+def _sum_directions(count, shares, parts, direction, message):
+    _, K, n = direction.shape
+    for b in range(count):
+        for j in range(n):
+            message[b, j] = 0
+        for k in range(K):
+            part = shares[b * K + k] * parts[b * K + k]
             for j in range(n):
-                block.message[b, j] += part * block.direction[b, k, j]
-        square = zero
-        for j in range(n):
-            square += block.message[b, j] * block.message[b, j]
-        mass = math.sqrt(time * time - square)
+                message[b, j] += part * direction[b, k, j]
+
+
+@njit(**PART)
+def _normalize(count, message, times, masses):
+    """Divide sums by their Lorentz norms, which become the masses."""
+    one = message.dtype.type(1)
+    for b in range(count):
+        square = message.dtype.type(0)
+        for j in range(message.shape[1]):
+            square += message[b, j] * message[b, j]
+        mass = math.sqrt(times[b] * times[b] - square)
         inverse = one / mass
-        for j in range(n):
-            block.message[b, j] *= inverse
-        block.mass[b] = mass
-        block.time[b] = math.sqrt(one + square * inverse * inverse)
+        for j in range(message.shape[1]):
+            message[b, j] *= inverse
+        masses[b] = mass
+        times[b] = math.sqrt(one + square * inverse * inverse)
 
 
 @njit(**PART)
@@ -357,36 +412,55 @@ def _total_weight(weight, group, node):
     return total
 
 
+@njit(**PART)
+def _fill(group, node, start, count, own, ends):
+    """Both ends of the edges ``start`` to ``start + count``; a block may hold the edges of several nodes."""
+    for b in range(count):
+        while start + b >= group.pointer[node + 1]:
+            node += 1
+        ends[own, b], ends[1 - own, b] = node, group.other[start + b]
+    return node
+
+
 @njit(**KERNEL)
 def forward(first, last, by_target, arrays, relative, out, mass):
     """Aggregate at the targets ``first`` to ``last``: points, time first, and the masses for unit total weight."""
     kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
     n = out.shape[1] - 1
-    space = np.empty(n, np.float64)
+    sums = np.zeros((last - first, n + 1), np.float64)
+    node, end = first, by_target.pointer[last]
+    for start in range(by_target.pointer[first], end, BLOCK):
+        count = min(BLOCK, end - start)
+        node = _fill(by_target, node, start, count, 1, block.ends)
+        _forward_block(arrays, scales, kernel, count, relative, block)
+        for b in range(count):
+            weight = arrays.weight[start + b] if arrays.weight.size else 1.0
+            block.factor[0, b] = weight
+            sums[block.ends[1, b] - first, 0] += weight * block.time[b]
+        _add_messages(sums, count, first, block.ends, block.factor, block.message)
     for x in range(first, last):
-        total = _total_weight(arrays.weight, by_target, x)
-        for j in range(n):
-            space[j] = 0.0
-        time = 0.0
-        end = by_target.pointer[x + 1]
-        for start in range(by_target.pointer[x], end, BLOCK):
-            count = min(BLOCK, end - start)
-            for b in range(count):
-                block.ends[0, b], block.ends[1, b] = by_target.other[start + b], x
-            _forward_block(arrays, scales, kernel, count, relative, block)
-            for b in range(count):
-                share = (arrays.weight[start + b] if arrays.weight.size else 1.0) / total
-                time += share * block.time[b]
-                for j in range(n):
-                    space[j] += share * block.message[b, j]
-        square = 0.0
-        for j in range(n):
-            square += space[j] * space[j]
-        unit_mass = math.sqrt(time * time - square) if total > 0.0 else 1.0
-        mass[x] = unit_mass
-        out[x, 0] = math.sqrt(1.0 + square / (unit_mass * unit_mass))
-        for j in range(n):
-            out[x, 1 + j] = space[j] / unit_mass
+        _project(x, sums[x - first], _total_weight(arrays.weight, by_target, x), out, mass)
+
+
+@njit(**PART)
+def _add_messages(sums, count, first, ends, factor, message):
+    for b in range(count):
+        row, weight = ends[1, b] - first, factor[0, b]
+        for j in range(message.shape[1]):
+            sums[row, 1 + j] += weight * message[b, j]
+
+
+@njit(**PART)
+def _project(x, total, weight, out, mass):
+    """The centroid out of the sum of weighted points; the origin, with unit mass, out of none."""
+    square = 0.0
+    for j in range(1, total.size):
+        square += total[j] * total[j]
+    norm = math.sqrt(total[0] * total[0] - square) if weight > 0.0 else 1.0
+    mass[x] = norm / weight if weight > 0.0 else 1.0
+    out[x, 0] = math.sqrt(1.0 + square / (norm * norm))
+    for j in range(1, total.size):
+        out[x, j] = total[j] / norm
 
 
 @njit(**KERNEL)
@@ -460,10 +534,6 @@ def _differentiate(count, block):
         part = shares[i] * parts[i]
         parts[i] = part
         block.near[i] = part * dots[i] / square
-
-
-# The functions below each see few arrays: only then does the compiler find out that these do not overlap in a harmful
-# way, and use the vector units.
 
 
 @njit(**PART)
@@ -545,21 +615,22 @@ def _factors(arrays, count, by_source, relative, block):
 
 
 @njit(**PART)
-def _add_points(total, node, count, own, other, ends, feature_grad, factor):
-    """Add an edge's gradient to the space of a node: of its own coordinates, and of the gap to the other end."""
+def _add_points(total, count, own, nodes, other, ends, feature_grad, factor):
+    """Add an edge's gradient to the space of its node: of its own coordinates, and of the gap to the other end."""
     for b in range(count):
-        along_feature, along_own, along_gap, end = factor[0, b], factor[1, b], factor[2, b], ends[b]
+        along_feature, along_own, along_gap = factor[0, b], factor[1, b], factor[2, b]
+        node, end = nodes[b], ends[b]
         for i in range(feature_grad.shape[1]):
             here, there = np.float64(own[node, 1 + i]), np.float64(other[end, 1 + i])
             total[node, 1 + i] += along_feature * feature_grad[b, i] + along_own * here + along_gap * (here - there)
 
 
 @njit(**PART)
-def _add_products(total, node, count, direction_grad, gate_grad, factor):
+def _add_products(total, count, nodes, direction_grad, gate_grad, factor):
     length = direction_grad.shape[1]
     K = total.shape[1] - length
     for b in range(count):
-        along = total.dtype.type(factor[3, b])
+        node, along = nodes[b], total.dtype.type(factor[3, b])
         for i in range(length):
             total[node, i] += along * direction_grad[b, i]
         for k in range(K):
@@ -602,34 +673,33 @@ def backward(first, last, group, by_source, arrays, relative, grad_mean, sums):
     """
     kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
     K = kernel.klein.shape[0]
-    own, other, far = (arrays.source, arrays.target, 1) if by_source else (arrays.target, arrays.source, 0)
-    for node in range(first, last):
-        end = group.pointer[node + 1]
-        for start in range(group.pointer[node], end, BLOCK):
-            count = min(BLOCK, end - start)
-            for b in range(count):
-                block.ends[far, b], block.ends[1 - far, b] = group.other[start + b], node
-            _forward_block(arrays, scales, kernel, count, relative, block)
-            _pull(arrays, group, by_source, start, count, grad_mean, block)
-            _differentiate(count * K, block)
-            _to_features(
-                count, kernel.klein, block.klein, block.share, block.slope, block.total, block.near_grad,
-                block.feature_grad,
-            )  # fmt: skip
-            _to_directions(count, block.part, block.near, block.message_grad, block.direction)
-            _factors(arrays, count, by_source, relative, block)
-            _add_points(sums.node, node, count, own, other, block.ends[far], block.feature_grad, block.factor)
-            if by_source or relative:
-                _add_products(sums.product, node, count, block.flat_direction, block.gate_grad, block.factor)
-            if not by_source:
-                _add_scales(sums.scale, count, block.length_grad, block.opening)
-                if relative:
-                    _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
-                if sums.points.size:
-                    _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
-                if arrays.weight.size:
-                    for b in range(count):
-                        sums.weight[start + b] += block.time[b]
+    side = 0 if by_source else 1
+    own, other = (arrays.source, arrays.target) if by_source else (arrays.target, arrays.source)
+    nodes, ends = block.ends[side], block.ends[1 - side]
+    node, end = first, group.pointer[last]
+    for start in range(group.pointer[first], end, BLOCK):
+        count = min(BLOCK, end - start)
+        node = _fill(group, node, start, count, side, block.ends)
+        _forward_block(arrays, scales, kernel, count, relative, block)
+        _pull(arrays, group, by_source, start, count, grad_mean, block)
+        _differentiate(count * K, block)
+        _to_features(
+            count, kernel.klein, block.klein, block.share, block.slope, block.total, block.near_grad, block.feature_grad
+        )
+        _to_directions(count, block.part, block.near, block.message_grad, block.direction)
+        _factors(arrays, count, by_source, relative, block)
+        _add_points(sums.node, count, own, nodes, other, ends, block.feature_grad, block.factor)
+        if by_source or relative:
+            _add_products(sums.product, count, nodes, block.flat_direction, block.gate_grad, block.factor)
+        if not by_source:
+            _add_scales(sums.scale, count, block.length_grad, block.opening)
+            if relative:
+                _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
+            if sums.points.size:
+                _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
+            if arrays.weight.size:
+                for b in range(count):
+                    sums.weight[start + b] += block.time[b]
 
 
 def pack(inputs: Inputs) -> Packed:

@@ -17,7 +17,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool
+from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool, hk_conv
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant, assert_translation_invariant
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -32,6 +32,13 @@ VARIANTS = {
     "mass": {"mass": True},
     "everything": {"act": "tanh", "points": "trainable", "attention": "distance", "root": True, "mass": True},
 }
+
+
+@pytest.fixture(autouse=True, params=["reference", "fused"])
+def backend(request, monkeypatch):
+    """Every test of this file runs with plain PyTorch and with the fused operator wherever that covers the layer."""
+    if request.param == "reference":
+        monkeypatch.setattr(hk_conv, "choose_backend", lambda *arguments: "reference")
 
 
 def ragged_edges():
