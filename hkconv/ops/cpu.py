@@ -122,6 +122,15 @@ class Block(NamedTuple):
     factor: np.ndarray
 
 
+class Given(NamedTuple):
+    """The outputs and their gradients, from which a backward pass starts."""
+
+    out: np.ndarray
+    mass: np.ndarray
+    grad_out: np.ndarray
+    grad_mass: np.ndarray
+
+
 class Sums(NamedTuple):
     """Where gradients go: rows of the nodes walked over, and a chunk's sums for what all edges share."""
 
@@ -463,13 +472,14 @@ def _project(x, total, weight, out, mass):
         out[x, j] = total[j] / norm
 
 
-@njit(**KERNEL)
-def spread(first, last, by_target, weight, out, mass, grad_out, grad_mass, grad_mean, grad_weight):
+@njit(**PART)
+def _spread(first, last, by_target, weight, given, grad_mean, grad_weight):
     """From gradients of the aggregated points to those of their weighted means, one row a target, time first.
 
     With mean = mass · out and out = mean/mass, mass² = mean_t² - |mean_s|²; each divided by the sum of the weights.
     ``grad_weight`` gets what does not depend on the edge: the part of the normalisation.
     """
+    out, mass, grad_out, grad_mass = given.out, given.mass, given.grad_out, given.grad_mass
     n = out.shape[1] - 1
     for x in range(first, last):
         total = _total_weight(weight, by_target, x)
@@ -666,11 +676,13 @@ def _add_kernel_points(total, count, near_grad, delta, kernel, klein):
 
 
 @njit(**KERNEL)
-def backward(first, last, group, by_source, arrays, relative, grad_mean, sums):
+def backward(first, last, group, by_source, arrays, relative, given, grad_mean, sums):
     """Gradients of the nodes ``first`` to ``last`` of one order of the edges.
 
-    By target, also those of the edges' weights and of what all edges share.
+    By target, which comes first, also those of the means, of the edges' weights and of what all edges share.
     """
+    if not by_source:
+        _spread(first, last, group, arrays.weight, given, grad_mean, sums.weight)
     kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
     K = kernel.klein.shape[0]
     side = 0 if by_source else 1
@@ -750,18 +762,17 @@ def gradients(
 ) -> EdgeGradients:
     """Gradients of :func:`aggregate`, given its outputs and theirs."""
     arrays, by_target, by_source = _arrays(inputs, neighbors)
-    given = [tensor.detach().contiguous().numpy() for tensor in (*outputs, *grads)]
-    grad_mean = np.empty(given[0].shape, arrays.source.dtype)
+    given = Given(*(tensor.detach().contiguous().numpy() for tensor in (*outputs, *grads)))
+    grad_mean = np.empty(given.out.shape, arrays.source.dtype)
     to_target = _target_sums(arrays, points_too)
     to_source = _source_sums(arrays)
 
     def walk_targets(first: int, last: int, chunk: int) -> None:
-        spread(first, last, by_target, arrays.weight, *given, grad_mean, to_target.weight)
         own = to_target._replace(**{name: getattr(to_target, name)[chunk] for name in _SHARED})
-        backward(first, last, by_target, False, arrays, inputs.relative, grad_mean, own)
+        backward(first, last, by_target, False, arrays, inputs.relative, given, grad_mean, own)
 
     def walk_sources(first: int, last: int, chunk: int) -> None:
-        backward(first, last, by_source, True, arrays, inputs.relative, grad_mean, to_source)
+        backward(first, last, by_source, True, arrays, inputs.relative, given, grad_mean, to_source)
 
     in_chunks(by_target, arrays.bias.size, walk_targets)
     in_chunks(by_source, arrays.bias.size, walk_sources)
@@ -817,7 +828,8 @@ def in_chunks(group: Group, work_an_edge: int, walk: Callable[[int, int, int], N
     The chunks depend on the graph alone, and so do all sums.
     """
     nodes, edges = group.pointer.size - 1, group.other.size
-    count = min(CHUNKS, 1 + edges * work_an_edge // WORTH_A_THREAD)
+    # A power of two, which is shared out evenly among the usual numbers of threads.
+    count = min(CHUNKS, 1 << max(0, (edges * work_an_edge // WORTH_A_THREAD).bit_length() - 1))
     levels = np.arange(1, count) * (edges + nodes) // count
     bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
     chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(pairwise(bounds)) if first < last]
