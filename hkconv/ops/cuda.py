@@ -238,7 +238,7 @@ def _spread(
     pointer, total, out, mass, grad_out, grad_mass, grad_mean, level, targets, n,
     WEIGHTED: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
 ):  # fmt: skip
-    """From gradients of aggregated points to those of their weighted means; see ``_spread`` in :mod:`hkconv.ops.cpu`."""
+    """From gradients of aggregated points to those of their weighted means; ``_spread`` of :mod:`hkconv.ops.cpu`."""
     node = tl.program_id(0) * B + tl.arange(0, B)
     j = tl.arange(0, NP)
     valid = node < targets
