@@ -3,16 +3,11 @@
 Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
 """
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 from fused_cases import make_problem, outputs_and_gradients, random_edges, relative_error
 
 from hkconv.geometry.lorentz import lift, ominus

@@ -3,16 +3,11 @@
 Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
 """
 
-import os
 import shutil
 from itertools import pairwise
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 from fused_cases import relative_error
 
 from hkconv.geometry.lorentz import dist, lift
