@@ -8,7 +8,7 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.nn import HDistance
+from hkconv.nn import HDistance, distance
 from hkconv.testing import assert_on_manifold
 
 
@@ -63,3 +63,19 @@ def test_repr_and_bad_input():
     assert str(HDistance(3, 4)) == "HDistance(3, 4)"
     with pytest.raises(InputError, match="x must have 4 coordinates"):
         HDistance(3, 4)(torch.randn(2, 3))
+
+
+def test_many_points_are_taken_in_pieces_with_the_same_distances_and_gradients(dtype, curvature, monkeypatch):
+    layer = HDistance(3, 4, curvature=curvature).to(dtype)
+    x = lorentz.lift(torch.randn(50, 3, dtype=dtype), curvature)
+    found, largest = [], []
+    for numbers in (10**6, 200):
+        monkeypatch.setattr(distance, "NUMBERS_AT_ONCE", numbers)
+        point, sizes = x.clone().requires_grad_(), [0]
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
+            out = layer(point)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [point, layer.centers])])
+        largest.append(max(sizes))
+    for whole, pieces in zip(*found):
+        torch.testing.assert_close(pieces, whole, rtol=1e-4 if dtype == torch.float32 else 1e-12, atol=0)
+    assert largest[1] < 200 < largest[0]
