@@ -80,7 +80,7 @@ def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
     source, target, _ = _read(edge_index, None, size)
     for index, count, name in ((source, size[0], "sources"), (target, size[1], "targets")):
         _raise_if_outside(index, count, f"edge_index ({name})")
-    found = _sorted(source, target, size)
+    found = sort_edges(source, target, size)
     # Looking at values is allowed here, so the lists of hubs need not keep room for all that there might be.
     hubs = {name: _used(getattr(found, name)) for name in ("target_hubs", "source_hubs")}
     return found._replace(**hubs)
@@ -132,7 +132,7 @@ def _remembered(
 ) -> tuple[Neighbors, Tensor | None]:
     if torch.compiler.is_compiling() or edge_index.is_inference():  # neither has a version to tell changes by
         source, target, weight = _read(edge_index, edge_weight, size)
-        return _sorted(source, target, size), weight
+        return sort_edges(source, target, size), weight
     known = _memory.get(id(edge_index))
     if known is not None and known.is_of(edge_index, size):
         _memory.move_to_end(id(edge_index))
@@ -141,7 +141,7 @@ def _remembered(
         return known.neighbors, _checked_weight(edge_weight, known.neighbors.source)
     source, target, weight = _read(edge_index, edge_weight, size)
     with torch.inference_mode(False):  # a structure built during inference serves training too
-        found = _sorted(*(index.clone() if index.is_inference() else index for index in (source, target)), size)
+        found = sort_edges(*(index.clone() if index.is_inference() else index for index in (source, target)), size)
     _memory[id(edge_index)] = _Remembered(weakref.ref(edge_index), edge_index._version, size, found)
     _memory.move_to_end(id(edge_index))
     if len(_memory) > REMEMBERED:
@@ -149,7 +149,8 @@ def _remembered(
     return found, weight
 
 
-def _sorted(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbors:
+def sort_edges(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbors:
+    """The structure of edges that are known to lie within ``size``."""
     if source.numel() >= 2**31:
         raise InputError(f"at most 2^31 - 1 edges fit, got {source.numel()}")
     target, order = target.int().sort(stable=True)

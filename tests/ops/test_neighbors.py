@@ -37,8 +37,8 @@ def memory(monkeypatch):
 @pytest.fixture
 def sorts(monkeypatch) -> list[int]:
     """One entry, the number of edges, each time a graph is sorted."""
-    done, sort = [], module._sorted
-    monkeypatch.setattr(module, "_sorted", lambda source, *rest: done.append(source.numel()) or sort(source, *rest))
+    done, sort = [], module.sort_edges
+    monkeypatch.setattr(module, "sort_edges", lambda source, *rest: done.append(source.numel()) or sort(source, *rest))
     return done
 
 
