@@ -15,9 +15,10 @@ represented.
 
 Edges are taken in blocks, so that exponentials, logarithms, roots and quotients of all edges and kernel points of a
 block are computed together, which is what the processor's vector units need. The kernels release the GIL and run in
-plain threads, each on its own nodes. Gradients of sources are gathered by walking over the edges of each source, so
-nothing is written by two threads, and because the division into chunks depends on the graph alone, the result is the
-same for any number of threads.
+plain threads, each on its own targets. Nothing is written by two threads: each has sums of its own for the gradients of
+sources, which are then added in order; or, where nodes have too few edges for that to pay, a second walk gathers
+them over the edges of each source. The division of the work depends on the graph and the number of threads alone, and
+so do all bits of the result.
 """
 
 import math
@@ -47,6 +48,9 @@ BLOCK = 32
 
 # More chunks than threads even out their loads. Few, because each holds its own sums for the parameters.
 CHUNKS = 64
+
+# Sums of its own for every source cost a thread about as much as this many edges a source.
+WORTH_A_COPY = 3
 
 # A call and handing it to another thread cost about 100 µs, about a hundredth of what so many products of edges take.
 WORTH_A_THREAD = 1 << 19
@@ -88,9 +92,9 @@ class Block(NamedTuple):
     """What the edges of a block compute on the way.
 
     ``ends`` are source and target; ``look`` holds δ, c - 1, u_t, u_t - x_t and x_t; all that follows is a row an edge,
-    or an entry an edge and kernel point: first what the edge itself needs, then its gradients. ``factor`` is what the
-    node walked over gets of them: of the gradient of z_s, of its own coordinates, of the gap between the two ends, of
-    the gradient of h, of that of the gates.
+    or an entry an edge and kernel point: first what the edge itself needs, then its gradients. ``to_source`` and
+    ``to_target`` say what the two ends get of them: of the gradient of z_s, of the end's own coordinates, of the gap
+    to the other end, of the gradient of h, of that of the gates.
     """
 
     ends: np.ndarray
@@ -119,7 +123,8 @@ class Block(NamedTuple):
     gate_grad: np.ndarray
     near_grad: np.ndarray
     feature_grad: np.ndarray
-    factor: np.ndarray
+    to_source: np.ndarray
+    to_target: np.ndarray
 
 
 class Given(NamedTuple):
@@ -132,14 +137,16 @@ class Given(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Where gradients go: rows of the nodes walked over, and a chunk's sums for what all edges share."""
+    """Where gradients go, empty for those that a walk leaves out: rows of nodes, and sums for what all edges share."""
 
-    node: np.ndarray
-    product: np.ndarray
+    source: np.ndarray
+    source_product: np.ndarray
+    target: np.ndarray
+    target_product: np.ndarray
+    weight: np.ndarray
     time: np.ndarray
     scale: np.ndarray
     points: np.ndarray
-    weight: np.ndarray
 
 
 @njit(**PART)
@@ -177,6 +184,7 @@ def _block(arrays):
         by_kernel[12],
         np.empty(BLOCK * K, dtype),
         np.empty((BLOCK, m), dtype),
+        np.empty((5, BLOCK), np.float64),
         np.empty((5, BLOCK), np.float64),
     )
 
@@ -444,9 +452,9 @@ def forward(first, last, by_target, arrays, relative, out, mass):
         _forward_block(arrays, scales, kernel, count, relative, block)
         for b in range(count):
             weight = arrays.weight[start + b] if arrays.weight.size else 1.0
-            block.factor[0, b] = weight
+            block.to_target[0, b] = weight
             sums[block.ends[1, b] - first, 0] += weight * block.time[b]
-        _add_messages(sums, count, first, block.ends, block.factor, block.message)
+        _add_messages(sums, count, first, block.ends, block.to_target, block.message)
     for x in range(first, last):
         _project(x, sums[x - first], _total_weight(arrays.weight, by_target, x), out, mass)
 
@@ -592,12 +600,13 @@ def _dot_row(a, i, b, length):
 
 
 @njit(**PART)
-def _factors(arrays, count, by_source, relative, block):
-    """How an edge's gradients of z_s, h and its gates act on the node walked over: see ``factor`` in Block.
+def _factors(arrays, count, relative, block):
+    """How an edge's gradients of z_s, h and its gates act on its two ends: see ``to_source`` in Block.
 
     ∂/∂u_s of δ is D - (u_t - x_t) u_s/u_t, of u_t it is u_s/u_t: written so that nothing large cancels.
     """
     _, K, n = block.direction.shape
+    to_source, to_target = block.to_source, block.to_target
     for b in range(count):
         x = block.ends[1, b]
         by_excess, by_reach = 0.0, 0.0
@@ -614,14 +623,11 @@ def _factors(arrays, count, by_source, relative, block):
                 by_reach += block.gate_grad[b * K + k] * arrays.time[K * n + k]
         by_gap = by_excess / (1.0 + x_time)
         by_delta = by_reach + by_gap
-        factor = block.factor
-        if by_source:
-            factor[0, b], factor[1, b], factor[2, b] = 1.0, (by_gap - by_delta * gap) / u_time, by_delta
-            factor[3, b], factor[4, b] = unit if relative else 1.0 / u_time, 1.0
-        else:
-            radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
-            factor[0, b], factor[1, b], factor[2, b] = -stretch, radial, by_delta
-            factor[3, b], factor[4, b] = -stretch * unit, -stretch
+        to_source[0, b], to_source[1, b], to_source[2, b] = 1.0, (by_gap - by_delta * gap) / u_time, by_delta
+        to_source[3, b], to_source[4, b] = unit if relative else 1.0 / u_time, 1.0
+        radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
+        to_target[0, b], to_target[1, b], to_target[2, b] = -stretch, radial, by_delta
+        to_target[3, b], to_target[4, b] = -stretch * unit, -stretch
 
 
 @njit(**PART)
@@ -661,8 +667,9 @@ def _add_times(total, count, direction_grad, gate_grad, delta):
 @njit(**PART)
 def _add_scales(total, count, length_grad, opening):
     K = total.size
-    for i in range(count * K):
-        total[i % K] += length_grad[i] * opening[i]
+    for b in range(count):
+        for k in range(K):
+            total[k] += length_grad[b * K + k] * opening[b * K + k]
 
 
 @njit(**PART)
@@ -675,9 +682,18 @@ def _add_kernel_points(total, count, near_grad, delta, kernel, klein):
                 total[k, 1 + i] -= factor * (klein[b, i] - kernel.klein[k, i])
 
 
+@njit(**PART)
+def _add_shared(sums, count, relative, kernel, block):
+    _add_scales(sums.scale, count, block.length_grad, block.opening)
+    if relative:
+        _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
+    if sums.points.size:
+        _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
+
+
 @njit(**KERNEL)
 def backward(first, last, group, by_source, arrays, relative, given, grad_mean, sums):
-    """Gradients of the nodes ``first`` to ``last`` of one order of the edges.
+    """Gradients that come from the edges of the nodes ``first`` to ``last`` of one order of the edges.
 
     By target, which comes first, also those of the means, of the edges' weights and of what all edges share.
     """
@@ -685,13 +701,11 @@ def backward(first, last, group, by_source, arrays, relative, given, grad_mean, 
         _spread(first, last, group, arrays.weight, given, grad_mean, sums.weight)
     kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
     K = kernel.klein.shape[0]
-    side = 0 if by_source else 1
-    own, other = (arrays.source, arrays.target) if by_source else (arrays.target, arrays.source)
-    nodes, ends = block.ends[side], block.ends[1 - side]
+    sources, targets = block.ends[0], block.ends[1]
     node, end = first, group.pointer[last]
     for start in range(group.pointer[first], end, BLOCK):
         count = min(BLOCK, end - start)
-        node = _fill(group, node, start, count, side, block.ends)
+        node = _fill(group, node, start, count, 0 if by_source else 1, block.ends)
         _forward_block(arrays, scales, kernel, count, relative, block)
         _pull(arrays, group, by_source, start, count, grad_mean, block)
         _differentiate(count * K, block)
@@ -699,16 +713,21 @@ def backward(first, last, group, by_source, arrays, relative, given, grad_mean, 
             count, kernel.klein, block.klein, block.share, block.slope, block.total, block.near_grad, block.feature_grad
         )
         _to_directions(count, block.part, block.near, block.message_grad, block.direction)
-        _factors(arrays, count, by_source, relative, block)
-        _add_points(sums.node, count, own, nodes, other, ends, block.feature_grad, block.factor)
-        if by_source or relative:
-            _add_products(sums.product, count, nodes, block.flat_direction, block.gate_grad, block.factor)
+        _factors(arrays, count, relative, block)
+        if sums.source.size:
+            _add_points(
+                sums.source, count, arrays.source, sources, arrays.target, targets, block.feature_grad, block.to_source
+            )
+            _add_products(sums.source_product, count, sources, block.flat_direction, block.gate_grad, block.to_source)
         if not by_source:
-            _add_scales(sums.scale, count, block.length_grad, block.opening)
+            _add_points(
+                sums.target, count, arrays.target, targets, arrays.source, sources, block.feature_grad, block.to_target
+            )
             if relative:
-                _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
-            if sums.points.size:
-                _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
+                _add_products(
+                    sums.target_product, count, targets, block.flat_direction, block.gate_grad, block.to_target
+                )
+            _add_shared(sums, count, relative, kernel, block)
             if arrays.weight.size:
                 for b in range(count):
                     sums.weight[start + b] += block.time[b]
@@ -746,7 +765,7 @@ def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]
     mass = inputs.target.new_empty(inputs.target.size(0))
     results = out.numpy(), mass.numpy()
 
-    def walk(first: int, last: int, chunk: int) -> None:
+    def walk(first: int, last: int) -> None:
         forward(first, last, by_target, arrays, inputs.relative, *results)
 
     in_chunks(by_target, arrays.bias.size, walk)
@@ -764,30 +783,31 @@ def gradients(
     arrays, by_target, by_source = _arrays(inputs, neighbors)
     given = Given(*(tensor.detach().contiguous().numpy() for tensor in (*outputs, *grads)))
     grad_mean = np.empty(given.out.shape, arrays.source.dtype)
-    to_target = _target_sums(arrays, points_too)
-    to_source = _source_sums(arrays)
+    chunks = _chunks(by_target, arrays.bias.size)
+    threads = _threads_for(chunks)
+    in_one_walk = threads == 1 or threads * WORTH_A_COPY * arrays.source.shape[0] <= by_target.other.size
+    to_sources = [_sums_like(arrays.source, arrays.source_product) for _ in range(threads if in_one_walk else 1)]
+    to_target = (*_sums_like(arrays.target, arrays.target_product), np.zeros_like(arrays.weight))
+    shared = _shared_sums(arrays, len(chunks), points_too)
 
-    def walk_targets(first: int, last: int, chunk: int) -> None:
-        own = to_target._replace(**{name: getattr(to_target, name)[chunk] for name in _SHARED})
-        backward(first, last, by_target, False, arrays, inputs.relative, given, grad_mean, own)
+    def walk_targets(part: int) -> None:
+        to_source = to_sources[part] if in_one_walk else _nothing(arrays)
+        for chunk in range(part, len(chunks), threads):
+            sums = Sums(*to_source, *to_target, *(of_chunks[chunk] for of_chunks in shared))
+            backward(*chunks[chunk], by_target, False, arrays, inputs.relative, given, grad_mean, sums)
 
-    def walk_sources(first: int, last: int, chunk: int) -> None:
-        backward(first, last, by_source, True, arrays, inputs.relative, given, grad_mean, to_source)
+    def walk_sources(first: int, last: int) -> None:
+        sums = Sums(*to_sources[0], *_nothing(arrays), shared[0][0, :0], *(of_chunks[0] for of_chunks in shared))
+        backward(first, last, by_source, True, arrays, inputs.relative, given, grad_mean, sums)
 
-    in_chunks(by_target, arrays.bias.size, walk_targets)
-    in_chunks(by_source, arrays.bias.size, walk_sources)
-    found = EdgeGradients(
-        source=to_source.node,
-        target=to_target.node,
-        source_product=to_source.product,
-        target_product=to_target.product,
-        weight=to_target.weight,
-        **{name: getattr(to_target, name).sum(0) for name in _SHARED},
-    )
+    _in_threads(threads, walk_targets, [(part,) for part in range(threads)])
+    if not in_one_walk:
+        in_chunks(by_source, arrays.bias.size, walk_sources)
+    source, source_product = (_added(copies) for copies in zip(*to_sources))
+    target, target_product, weight = to_target
+    time, scale, points = (of_chunks.sum(0) for of_chunks in shared)
+    found = EdgeGradients(source, target, source_product, target_product, time, scale, points, weight)
     return EdgeGradients(*(torch.from_numpy(array) for array in found))
-
-
-_SHARED = ("time", "scale", "points")
 
 
 def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Group]:
@@ -804,42 +824,59 @@ def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Gr
     return arrays, by_target, by_source
 
 
-def _target_sums(arrays: Arrays, points_too: bool) -> Sums:
+def _sums_like(points: np.ndarray, product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros_like(points), np.zeros_like(product)
+
+
+def _nothing(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    return arrays.source[:0], arrays.source_product[:0]
+
+
+def _shared_sums(arrays: Arrays, chunks: int, points_too: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A row for each chunk: gradients of time, scale and points."""
     dtype = arrays.source.dtype
-    return Sums(
-        node=np.zeros_like(arrays.target),
-        product=np.zeros_like(arrays.target_product),
-        time=np.zeros((CHUNKS, arrays.time.size), dtype),
-        scale=np.zeros((CHUNKS, arrays.scale.size), dtype),
-        points=np.zeros((CHUNKS, *(arrays.points.shape if points_too else (0, 0))), dtype),
-        weight=np.zeros_like(arrays.weight),
+    points = arrays.points.shape if points_too else (0, 0)
+    return (
+        np.zeros((chunks, arrays.time.size), dtype),
+        np.zeros((chunks, arrays.scale.size), dtype),
+        np.zeros((chunks, *points), dtype),
     )
 
 
-def _source_sums(arrays: Arrays) -> Sums:
-    none = np.empty(0, arrays.source.dtype)
-    product = np.zeros_like(arrays.source_product)
-    return Sums(np.zeros_like(arrays.source), product, none, none, none.reshape(0, 0), none)
+def _added(copies: tuple[np.ndarray, ...]) -> np.ndarray:
+    total = copies[0]
+    for copy in copies[1:]:
+        total += copy
+    return total
 
 
-def in_chunks(group: Group, work_an_edge: int, walk: Callable[[int, int, int], None]) -> None:
-    """Call ``walk(first, last, chunk)`` for chunks of nodes with about equally many edges, in torch's threads.
+def in_chunks(group: Group, work_an_edge: int, walk: Callable[[int, int], None]) -> None:
+    """Call ``walk(first, last)`` for chunks of nodes with about equally many edges, in torch's threads."""
+    chunks = _chunks(group, work_an_edge)
+    _in_threads(_threads_for(chunks), walk, chunks)
 
-    The chunks depend on the graph alone, and so do all sums.
-    """
+
+def _chunks(group: Group, work_an_edge: int) -> list[tuple[int, int]]:
+    """First and last nodes of chunks that depend on the graph alone, at least one."""
     nodes, edges = group.pointer.size - 1, group.other.size
     # A power of two, which is shared out evenly among the usual numbers of threads.
     count = min(CHUNKS, 1 << max(0, (edges * work_an_edge // WORTH_A_THREAD).bit_length() - 1))
     levels = np.arange(1, count) * (edges + nodes) // count
     bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
-    chunks = [(first, last, chunk) for chunk, (first, last) in enumerate(pairwise(bounds)) if first < last]
-    threads = min(torch.get_num_threads(), len(chunks))
-    if threads <= 1:
-        for chunk in chunks:
-            walk(*chunk)
+    return [(first, last) for first, last in pairwise(bounds) if first < last] or [(0, nodes)]
+
+
+def _threads_for(chunks: list) -> int:
+    return min(torch.get_num_threads(), len(chunks))
+
+
+def _in_threads(threads: int, do: Callable[..., None], tasks: list[tuple]) -> None:
+    if threads == 1:
+        for task in tasks:
+            do(*task)
     else:
         # Consumed, so that an error in a thread is raised here.
-        list(_pool(os.getpid(), threads).map(lambda chunk: walk(*chunk), chunks))
+        list(_pool(os.getpid(), threads).map(lambda task: do(*task), tasks))
 
 
 @lru_cache(maxsize=1)

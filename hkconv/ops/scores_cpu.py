@@ -75,7 +75,7 @@ def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors) -> Tensor
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
     out = query.new_empty(by_target.other.size)
     arrays = query.numpy(), key.numpy(), out.numpy()
-    in_chunks(by_target, query.size(1), lambda first, last, _: forward(first, last, by_target, *arrays))
+    in_chunks(by_target, query.size(1), lambda first, last: forward(first, last, by_target, *arrays))
     return out
 
 
@@ -89,5 +89,5 @@ def gradients(query: Tensor, key: Tensor, neighbors: Neighbors, grad: Tensor) ->
 def _gradient(group: Group, own: Tensor, other: Tensor, grad: Tensor) -> Tensor:
     found = torch.empty_like(own)
     arrays = own.numpy(), other.numpy(), grad.numpy(), found.numpy()
-    in_chunks(group, own.size(1), lambda first, last, _: backward(first, last, group, *arrays))
+    in_chunks(group, own.size(1), lambda first, last: backward(first, last, group, *arrays))
     return found
