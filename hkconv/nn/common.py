@@ -1,7 +1,7 @@
 """What the layers share: their curvature, full precision under autocast, and points that stay on the manifold."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -22,8 +22,11 @@ def register_curvature(module: torch.nn.Module, curvature: float | Tensor) -> No
 @contextmanager
 def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Geometry in at least float32: no autocast inside, half-precision inputs are promoted."""
-    with torch.autocast(tensors[0].device.type, enabled=False):
-        yield tuple(t.float() if t.dtype in {torch.float16, torch.bfloat16} else t for t in tensors)
+    tensors = tuple(t.float() if t.dtype in {torch.float16, torch.bfloat16} else t for t in tensors)
+    kind = tensors[0].device.type
+    # Switching off what is off takes as long as launching a kernel.
+    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        yield tensors
 
 
 @torch.no_grad()

@@ -743,7 +743,7 @@ def pack(inputs: Inputs) -> Packed:
 
 
 def unpack(
-    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, by_bias: Tensor, relative: bool
+    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, relative: bool
 ) -> dict[str, Tensor]:
     """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
     K, n, coordinates = inputs.weight.shape
@@ -751,9 +751,9 @@ def unpack(
         by_weight = torch.cat([found.time.unsqueeze(1), by_weight], dim=1)
     return {
         "weight": by_weight[: K * n].reshape(K, n, coordinates),
-        "bias": by_bias[: K * n].reshape(K, n),
+        "bias": found.bias[: K * n].reshape(K, n),
         "gate_weight": by_weight[K * n :].clone(),
-        "gate_bias": by_bias[K * n :].clone(),
+        "gate_bias": found.bias[K * n :].clone(),
         "log_scale": found.scale * packed.scale,
     }
 
@@ -776,12 +776,14 @@ def gradients(
     inputs: EdgeInputs,
     neighbors: Neighbors,
     outputs: tuple[Tensor, Tensor],
-    grads: tuple[Tensor, Tensor],
+    grads: tuple[Tensor, Tensor | None],
     points_too: bool,
 ) -> EdgeGradients:
     """Gradients of :func:`aggregate`, given its outputs and theirs."""
     arrays, by_target, by_source = _arrays(inputs, neighbors)
-    given = Given(*(tensor.detach().contiguous().numpy() for tensor in (*outputs, *grads)))
+    grad_out, grad_mass = grads
+    grad_mass = torch.zeros_like(outputs[1]) if grad_mass is None else grad_mass
+    given = Given(*(tensor.detach().contiguous().numpy() for tensor in (*outputs, grad_out, grad_mass)))
     grad_mean = np.empty(given.out.shape, arrays.source.dtype)
     chunks = _chunks(by_target, arrays.bias.size)
     threads = _threads_for(chunks)
@@ -806,7 +808,8 @@ def gradients(
     source, source_product = (_added(copies) for copies in zip(*to_sources))
     target, target_product, weight = to_target
     time, scale, points = (of_chunks.sum(0) for of_chunks in shared)
-    found = EdgeGradients(source, target, source_product, target_product, time, scale, points, weight)
+    bias = source_product.sum(0)
+    found = EdgeGradients(source, target, source_product, target_product, bias, time, scale, points, weight)
     return EdgeGradients(*(torch.from_numpy(array) for array in found))
 
 

@@ -7,6 +7,7 @@ all edges share are kept by each program over all its chunks. There are no atomi
 In Triton's interpreter (``TRITON_INTERPRET=1``) the same functions take CPU tensors.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from hkconv.ops.chunks import chunks_of, slots_for, usual_degree
 from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
+from hkconv.ops.launch import Launcher
 from hkconv.ops.neighbors import Neighbors
 
 # Elements of the largest tile, and how many of them a warp takes: what keeps a backward program within its registers.
@@ -143,14 +145,28 @@ def _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, scale, RELATIVE: t
 
 
 @triton.jit
+def _store_centroid(out, mass, node, space, time, total, n: tl.constexpr, j):
+    """From weighted sums to the centroid of a node; the origin with unit mass where there was no edge."""
+    empty = total == 0
+    total = tl.where(empty, 1, total)
+    time, space = time / total, space / total
+    unit_mass = tl.where(empty, 1, tl.sqrt(time * time - tl.sum(space * space, 0)))
+    space = space / unit_mass
+    row = out + node.to(tl.int64) * (n + 1)
+    tl.store(mass + node, unit_mass)
+    tl.store(row, tl.sqrt(1 + tl.sum(space * space, 0)))
+    tl.store(row + 1 + j, space, mask=j < n)
+
+
+@triton.jit
 def _forward(
     source, target, source_product, target_product, bias, time_weight, scale, points, weight,
-    chunks, other, sums, hub_sums,
+    chunks, other, out, mass, hub_sums,
     m: tl.constexpr, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
     RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr,
     MP: tl.constexpr,
 ):  # fmt: skip
-    """Sums over a chunk of a target's edges: weighted messages, their times, weights."""
+    """The centroid of a target's edges, or the sums over a chunk of a hub's: messages, their times, weights."""
     chunk = chunks + tl.program_id(0) * 4
     node = tl.load(chunk)
     if node < 0:
@@ -192,77 +208,82 @@ def _forward(
         space += tl.where(valid[:, None], w[:, None] * message, 0)
         time += tl.where(valid, w * message_time, 0)
         total += w
-    row = sums + node.to(tl.int64) * (n + 2) if slot < 0 else hub_sums + slot.to(tl.int64) * (n + 2)
-    tl.store(row + j, tl.sum(space, 0), mask=j < n)
-    tl.store(row + n, tl.sum(time, 0))
-    tl.store(row + n + 1, tl.sum(total, 0))
+    if slot < 0:
+        _store_centroid(out, mass, node, tl.sum(space, 0), tl.sum(time, 0), tl.sum(total, 0), n, j)
+    else:
+        row = hub_sums + slot.to(tl.int64) * (n + 2)
+        tl.store(row + j, tl.sum(space, 0), mask=j < n)
+        tl.store(row + n, tl.sum(time, 0))
+        tl.store(row + n + 1, tl.sum(total, 0))
 
 
 @triton.jit
-def _combine(hubs, hub_sums, sums, width, BLOCK: tl.constexpr):
-    """Add the sums of a hub's chunks, in order."""
+def _finish_hubs(hubs, hub_sums, out, mass, n: tl.constexpr, NP: tl.constexpr):
+    """Add the sums of a hub's chunks, in order, and take the centroid."""
     hub = hubs + tl.program_id(0) * 3
     node = tl.load(hub)
     if node < 0:
         return
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], sums.dtype.element_ty)
-    for slot in range(tl.load(hub + 1), tl.load(hub + 2)):
-        total += tl.load(hub_sums + slot * width + column, mask=column < width, other=0)
-    tl.store(sums + node.to(tl.int64) * width + column, total, mask=column < width)
-
-
-@triton.jit
-def _finish(sums, out, mass, targets, n, B: tl.constexpr, NP: tl.constexpr):
-    """From weighted sums to centroids; the origin with unit mass where there was no edge."""
-    node = tl.program_id(0) * B + tl.arange(0, B)
     j = tl.arange(0, NP)
-    valid = node < targets
-    row = sums + node.to(tl.int64) * (n + 2)
-    inside = valid[:, None] & (j < n)[None, :]
-    total = tl.load(row + n + 1, mask=valid, other=0)
-    empty = total == 0
-    total = tl.where(empty, 1, total)
-    time = tl.load(row + n, mask=valid, other=1) / total
-    space = tl.load(row[:, None] + j[None, :], mask=inside, other=0) / total[:, None]
-    unit_mass = tl.where(empty, 1, tl.sqrt(time * time - tl.sum(space * space, 1)))
-    space = space / unit_mass[:, None]
-    to = out + node.to(tl.int64) * (n + 1)
-    tl.store(mass + node, unit_mass, mask=valid)
-    tl.store(to, _time(space), mask=valid)
-    tl.store(to[:, None] + 1 + j[None, :], space, mask=inside)
+    space = tl.zeros([NP], hub_sums.dtype.element_ty)
+    time = tl.sum(space, 0)
+    total = tl.sum(space, 0)
+    for slot in range(tl.load(hub + 1).to(tl.int64), tl.load(hub + 2).to(tl.int64)):
+        row = hub_sums + slot * (n + 2)
+        space += tl.load(row + j, mask=j < n, other=0)
+        time += tl.load(row + n)
+        total += tl.load(row + n + 1)
+    _store_centroid(out, mass, node, space, time, total, n, j)
 
 
 @triton.jit
-def _spread(
-    pointer, total, out, mass, grad_out, grad_mass, grad_mean, level, targets, n,
-    WEIGHTED: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+def _add_chunks(hubs, hub_sums, sums, width: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the rows of a hub's chunks, in order."""
+    hub = hubs + tl.program_id(0) * 3
+    node = tl.load(hub)
+    if node < 0:
+        return
+    first, last = tl.load(hub + 1).to(tl.int64), tl.load(hub + 2).to(tl.int64)
+    for start in range(0, width, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        total = tl.zeros([BLOCK], sums.dtype.element_ty)
+        for slot in range(first, last):
+            total += tl.load(hub_sums + slot * width + column, mask=column < width, other=0)
+        tl.store(sums + node.to(tl.int64) * width + column, total, mask=column < width)
+
+
+@triton.jit
+def _add_hubs(
+    hubs, hub_node, grad_node, hub_product, grad_product,
+    node_width: tl.constexpr, product_width: tl.constexpr, PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """From gradients of aggregated points to those of their weighted means; ``_spread`` of :mod:`hkconv.ops.cpu`."""
-    node = tl.program_id(0) * B + tl.arange(0, B)
-    j = tl.arange(0, NP)
-    valid = node < targets
+    """Add the gradients of the chunks of hubs."""
+    if tl.program_id(1) == 0:
+        _add_chunks(hubs, hub_node, grad_node, node_width, BLOCK)
+    elif PRODUCT:
+        _add_chunks(hubs, hub_product, grad_product, product_width, BLOCK)
+
+
+@triton.jit
+def _spread(out, mass, grad_out, grad_mass, node, total, n: tl.constexpr, column, MASS: tl.constexpr):
+    """From the gradient of an aggregated point to that of its weighted mean; ``_spread`` of :mod:`hkconv.ops.cpu`.
+
+    Returns its time, its space, and what does not depend on the edge in the gradient of the weights.
+    """
     row = node.to(tl.int64) * (n + 1)
-    inside = valid[:, None] & (j < n)[None, :]
-    space = row[:, None] + 1 + j[None, :]
-    point = tl.load(out + space, mask=inside, other=0)
-    time = tl.load(out + row, mask=valid, other=1)
-    gradient = tl.load(grad_out + space, mask=inside, other=0)
-    gradient += (tl.load(grad_out + row, mask=valid, other=0) / time)[:, None] * point
-    unit_mass = tl.load(mass + node, mask=valid, other=1)
-    if WEIGHTED:
-        sum_of_weights = tl.load(total + node, mask=valid, other=0)
-    else:
-        degree = tl.load(pointer + node + 1, mask=valid, other=0) - tl.load(pointer + node, mask=valid, other=0)
-        sum_of_weights = degree.to(point.dtype)
-    scale = tl.where(sum_of_weights > 0, 1 / tl.where(sum_of_weights > 0, sum_of_weights, 1), 0)
-    along = tl.sum(point * gradient, 1)
-    by_mass = tl.load(grad_mass + node, mask=valid, other=0) - along / unit_mass
-    by_space = scale[:, None] * (gradient / unit_mass[:, None] - by_mass[:, None] * point)
-    tl.store(grad_mean + row, scale * by_mass * time, mask=valid)
-    tl.store(grad_mean + space, by_space, mask=inside)
-    if WEIGHTED:
-        tl.store(level + node, -scale * (by_mass * unit_mass + along), mask=valid)
+    inside = column < n
+    point = tl.load(out + row + 1 + column, mask=inside, other=0)
+    time = tl.load(out + row)
+    gradient = tl.load(grad_out + row + 1 + column, mask=inside, other=0)
+    gradient += (tl.load(grad_out + row) / time) * point
+    unit_mass = tl.load(mass + node)
+    scale = tl.where(total > 0, 1 / tl.where(total > 0, total, 1), 0)
+    along = tl.sum(point * gradient, 0)
+    by_mass = -along / unit_mass
+    if MASS:
+        by_mass += tl.load(grad_mass + node)
+    space = scale * (gradient / unit_mass - by_mass * point)
+    return scale * by_mass * time, space, -scale * (by_mass * unit_mass + along)
 
 
 @triton.jit
@@ -283,16 +304,16 @@ def _backward_message(direction, norm, opening, length, share, grad_space, grad_
     return by_direction, by_length, by_length * length * (1 - opening), by_share, along
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _backward(
     source, target, source_product, target_product, bias, time_weight, scale, points, weight,
-    grad_mean, level, chunks, other, place,
+    out, mass, grad_out, grad_mass, total_weight, pointer, grad_mean, chunks, other, place,
     grad_node, grad_product, hub_node, hub_product, grad_weight, shared,
     count, m: tl.constexpr, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
-    TO_SOURCE: tl.constexpr, RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, POINTS: tl.constexpr,
-    B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr, MP: tl.constexpr,
+    RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr,
+    MP: tl.constexpr, TO_SOURCE: tl.constexpr, POINTS: tl.constexpr, MASS: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of sources (``TO_SOURCE``), or of targets, of weights and of what all edges share."""
+    """Gradients of targets, of their means, of weights and of what all edges share; then (``TO_SOURCE``) of sources."""
     k, j, i = tl.arange(0, KP), tl.arange(0, NP), tl.arange(0, MP)
     one = tl.zeros([1], tl.int32)
     yes = one == 0
@@ -307,6 +328,8 @@ def _backward(
     by_vt = tl.zeros([B, KP], p.dtype)
     by_scale = tl.zeros([B, KP], p.dtype)
     by_points = tl.zeros([B, KP, MP], p.dtype)
+    by_bias = tl.zeros([KP, NP], p.dtype)
+    by_gate_bias = tl.zeros([KP], p.dtype)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
         chunk = chunks + item * 4
         node = tl.load(chunk)
@@ -319,6 +342,18 @@ def _backward(
             product = source_product if TO_SOURCE else target_product
             own_product = _directions(product, one + node, K, n, P, k, j, exists)
             own_gate = _gates(product, one + node, K, n, P, k, exists)
+        mean_time, mean_space, level = 0.0, 0.0, 0.0
+        if not TO_SOURCE:
+            some = tl.maximum(node, 0)
+            if WEIGHTED:
+                sum_of_weights = tl.load(total_weight + some)
+            else:
+                sum_of_weights = (tl.load(pointer + some + 1) - tl.load(pointer + some)).to(p.dtype)
+            mean_time, mean_space, level = _spread(out, mass, grad_out, grad_mass, some, sum_of_weights, n, j, MASS)
+            # For the walk over the sources; all chunks of a hub write the same.
+            row = grad_mean + some.to(tl.int64) * (n + 1)
+            tl.store(row + one, mean_time + tl.zeros([1], p.dtype), mask=exists)
+            tl.store(row + 1 + j, mean_space, mask=(j < n) & exists)
         by_node = tl.zeros([B, MP], p.dtype)
         by_own_direction = tl.zeros([B, KP, NP], p.dtype)
         by_own_gate = tl.zeros([B, KP], p.dtype)
@@ -326,18 +361,19 @@ def _backward(
             e = start + tl.arange(0, B)
             valid = e < last
             ends = tl.load(other + e, mask=valid, other=0)
-            nodes = tl.zeros([B], tl.int32) + node
             everywhere = tl.zeros([B, MP], p.dtype)
             px, gx = 0.0, 0.0
             if TO_SOURCE:
-                x_index = ends
                 u, x = own + everywhere, _points(target, ends, m, i, valid)
                 pu, gu = own_product + b + tl.zeros([B, KP, NP], p.dtype), own_gate + bg + tl.zeros([B, KP], p.dtype)
                 if RELATIVE:
                     px = _directions(target_product, ends, K, n, P, k, j, valid)
                     gx = _gates(target_product, ends, K, n, P, k, valid)
+                grad_space = _points(grad_mean, ends, n, j, valid)
+                grad_time = tl.load(grad_mean + ends.to(tl.int64) * (n + 1), mask=valid, other=0)
             else:
-                x_index = nodes
+                grad_space = mean_space[None, :] + tl.zeros([B, NP], p.dtype)
+                grad_time = mean_time + tl.zeros([B], p.dtype)
                 u, x = _points(source, ends, m, i, valid), own + everywhere
                 pu = _directions(source_product, ends, K, n, P, k, j, valid) + b
                 gu = _gates(source_product, ends, K, n, P, k, valid) + bg
@@ -350,8 +386,6 @@ def _backward(
             direction, norm, opening, length = _transform(
                 pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE
             )
-            grad_space = _points(grad_mean, x_index, n, j, valid)
-            grad_time = tl.load(grad_mean + x_index.to(tl.int64) * (n + 1), mask=valid, other=0)
             if WEIGHTED:
                 if TO_SOURCE:
                     w = tl.load(weight + tl.load(place + e, mask=valid, other=0), mask=valid, other=0)
@@ -385,7 +419,7 @@ def _backward(
                 to_direction = -stretch * unit
                 to_gate = -stretch
                 if WEIGHTED:
-                    tl.store(grad_weight + e, along + tl.load(level + node), mask=valid)
+                    tl.store(grad_weight + e, along + level, mask=valid)
                 by_scale += tl.where(valid[:, None], by_length * opening, 0)
                 if RELATIVE:
                     by_wt += tl.where(valid[:, None, None], by_direction, 0)
@@ -397,6 +431,9 @@ def _backward(
             if TO_SOURCE or RELATIVE:
                 by_own_direction += tl.where(valid[:, None, None], to_direction[:, None, None] * by_direction, 0)
                 by_own_gate += tl.where(valid[:, None], to_gate[:, None] * by_gate, 0)
+        own_direction, own_gate = tl.sum(by_own_direction, 0), tl.sum(by_own_gate, 0)
+        by_bias += own_direction
+        by_gate_bias += own_gate
         if node >= 0:
             at = tl.where(slot < 0, node, slot).to(tl.int64)
             row = (grad_node if slot < 0 else hub_node) + at * (m + 1)
@@ -404,16 +441,18 @@ def _backward(
             tl.store(row + 1 + i, tl.sum(by_node, 0), mask=i < m)
             if TO_SOURCE or RELATIVE:
                 row = (grad_product if slot < 0 else hub_product) + at * P
-                _store_products(row, tl.sum(by_own_direction, 0), tl.sum(by_own_gate, 0), K, n, P, k, j)
-    if not TO_SOURCE:
-        mine = shared + tl.program_id(0).to(tl.int64) * (P + K * (m + 2))
-        if RELATIVE:
-            _store_products(mine, tl.sum(by_wt, 0), tl.sum(by_vt, 0), K, n, P, k, j)
+                _store_products(row, own_direction, own_gate, K, n, P, k, j)
+    mine = shared + tl.program_id(0).to(tl.int64) * (2 * P + K * (m + 2))
+    if TO_SOURCE:
+        _store_products(mine + P + K * (m + 2), by_bias, by_gate_bias, K, n, P, k, j)
+    else:
+        _store_products(mine, tl.sum(by_wt, 0), tl.sum(by_vt, 0), K, n, P, k, j)
         tl.store(mine + P + k, tl.sum(by_scale, 0), mask=k < K)
         if POINTS:
             inside = (k < K)[:, None] & (i < m)[None, :]
             to = mine + P + K + k[:, None] * (m + 1) + 1 + i[None, :]
             tl.store(to, tl.sum(by_points, 0), mask=inside)
+            tl.store(mine + P + K + k * (m + 1), tl.zeros([KP], p.dtype), mask=k < K)
 
 
 class _Work(NamedTuple):
@@ -438,12 +477,14 @@ def _work(pointer: Tensor, chunks: Tensor, hubs: Tensor, other: Tensor) -> _Work
     nodes, edges = pointer.numel() - 1, other.numel()
     if pointer.device.type == "cpu":  # the interpreter: CPU structures come without chunks
         chunks, hubs = chunks_of(pointer, edges)
-    return _Work(chunks, hubs, other, slots_for(nodes, edges), usual_degree(nodes, edges))
+    slots = slots_for(nodes, edges) if hubs.size(0) else 0
+    return _Work(chunks, hubs, other, slots, usual_degree(nodes, edges))
 
 
 @triton.jit
 def _pack(
-    weight, bias, gate_weight, gate_bias, log_scale, packed, packed_bias, time, scale, K, n, width, P,
+    weight, bias, gate_weight, gate_bias, log_scale, packed, packed_bias, time, scale,
+    K: tl.constexpr, n: tl.constexpr, width: tl.constexpr, P: tl.constexpr,
     BIAS: tl.constexpr, GATE_BIAS: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Parameters side by side, and zeros in the room behind them."""
@@ -467,7 +508,8 @@ def _pack(
 @triton.jit
 def _unpack(
     by_packed, by_time, by_packed_bias, by_scale, scale,
-    by_weight, by_bias, by_gate_weight, by_gate_bias, by_log_scale, K, n, width,
+    by_weight, by_bias, by_gate_weight, by_gate_bias, by_log_scale,
+    K: tl.constexpr, n: tl.constexpr, width: tl.constexpr,
     RELATIVE: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the parameters out of those of the packed ones, with the column of time in its place."""
@@ -494,40 +536,35 @@ def _unpack(
 def pack(inputs: Inputs) -> Packed:
     """HLinear's parameters side by side, in rows of products that start at multiples of 16 bytes."""
     K, n, width = inputs.weight.shape
-    P = triton.cdiv(K * (n + 1), 4) * 4
+    P = (K * (n + 1) + 3) // 4 * 4
     new = inputs.weight.new_empty
     packed = Packed(new(P, width), new(P), new(P), new(K))
     given = [inputs.weight if value is None else value.contiguous() for value in inputs[2:7]]
-    with _device_of(packed.weight):
-        _pack[_parameter_rows(P, width)](
-            *given, *packed, K, n, width, P,
-            BIAS=inputs.bias is not None, GATE_BIAS=inputs.gate_bias is not None, **_parameter_options(width),
-        )  # fmt: skip
+    absent = {"BIAS": inputs.bias is not None, "GATE_BIAS": inputs.gate_bias is not None}
+    _launch_pack(_parameter_rows(P, width), [*given, *packed], K=K, n=n, width=width, P=P, **absent, **_tile(width))
     return packed
 
 
 def unpack(
-    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, by_bias: Tensor, relative: bool
+    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, relative: bool
 ) -> dict[str, Tensor]:
     """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
     K, n, width = inputs.weight.shape
     new = inputs.weight.new_empty
     shapes = {"weight": (K, n, width), "bias": (K, n), "gate_weight": (K, width), "gate_bias": (K,), "log_scale": (K,)}
     unpacked = {name: new(shape) for name, shape in shapes.items()}
-    with _device_of(by_weight):
-        _unpack[_parameter_rows(K * (n + 1), width)](
-            by_weight, found.time, by_bias, found.scale, packed.scale, *unpacked.values(), K, n, width,
-            RELATIVE=relative, **_parameter_options(width),
-        )  # fmt: skip
+    tensors = [by_weight, found.time, found.bias, found.scale, packed.scale, *unpacked.values()]
+    sizes = {"K": K, "n": n, "width": width}
+    _launch_unpack(_parameter_rows(K * (n + 1), width), tensors, **sizes, RELATIVE=relative, **_tile(width))
     return unpacked
 
 
-def _parameter_rows(rows: int, width: int) -> tuple[int]:
-    return (triton.cdiv(rows, _parameter_options(width)["R"]),)
+def _parameter_rows(rows: int, width: int) -> tuple[int, int]:
+    return -(-rows // _tile(width)["R"]), 1
 
 
-def _parameter_options(width: int) -> dict[str, int]:
-    columns = triton.next_power_of_2(width)
+def _tile(width: int) -> dict[str, int]:
+    columns = _power_of_two(width)
     return {"R": max(1, 1024 // columns), "C": columns}
 
 
@@ -537,16 +574,13 @@ def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]
     out, mass = inputs.target.new_empty(targets, n + 1), inputs.target.new_empty(targets)
     if targets == 0:
         return out, mass
-    by_target = _by_target(neighbors)
-    sums = inputs.target.new_empty(targets, n + 2)
-    hub_sums = inputs.target.new_empty(by_target.slots, n + 2)
-    with _device_of(out):
-        _forward[(by_target.chunks.size(0),)](
-            *_pointers(inputs), by_target.chunks, by_target.other, sums, hub_sums,
-            **_options(inputs, by_target),
-        )  # fmt: skip
-        _add_hubs(by_target, (hub_sums, sums))
-        _finish[_rows(targets, n)](sums, out, mass, targets, n, **_row_options(n))
+    by = _by_target(neighbors)
+    hub_sums = inputs.target.new_empty(by.slots, n + 2)
+    tensors = [*_pointers(inputs), by.chunks, by.other, out, mass, hub_sums]
+    _launch_forward((by.chunks.size(0), 1), tensors, **_options(inputs, by))
+    if by.hubs.size(0):
+        constants = {"n": n, "NP": _power_of_two(n)}
+        _launch_finish_hubs((by.hubs.size(0), 1), [by.hubs, hub_sums, out, mass], **constants)
     return out, mass
 
 
@@ -554,77 +588,77 @@ def gradients(
     inputs: EdgeInputs,
     neighbors: Neighbors,
     outputs: tuple[Tensor, Tensor],
-    grads: tuple[Tensor, Tensor],
+    grads: tuple[Tensor, Tensor | None],
     points_too: bool,
 ) -> EdgeGradients:
     """Gradients of :func:`aggregate`, given its outputs and theirs."""
     m, _, K, P = _sizes(inputs)
     by_target, by_source = _by_target(neighbors), _by_source(neighbors)
     new = inputs.source.new_empty
-    weighted = inputs.weight is not None
-    grad_weight = torch.empty_like(inputs.weight) if weighted else new(0)
-    target_options, source_options = _options(inputs, by_target), _options(inputs, by_source)
-    shared = inputs.source.new_zeros(max(1, _programs(by_target, target_options)), P + K * (m + 2))
+    grad_weight = inputs.source if inputs.weight is None else torch.empty_like(inputs.weight)
+    programs = [_programs(by, _options(inputs, by)) for by in (by_target, by_source)]
+    shared = new(max(*programs, 1), 2 * P + K * (m + 2))
+    if programs[0] != programs[1] or programs[0] == 0:
+        shared.zero_()
+    given = _given(inputs, neighbors, outputs, grads)
     to_target = _gradient_rows(inputs.target, inputs.target_product, by_target)
     to_source = _gradient_rows(inputs.source, inputs.source_product, by_source)
-    with _device_of(inputs.source):
-        grad_mean, level = _gradient_of_means(inputs, neighbors, outputs, grads)
-        for by, rows, options in ((by_target, to_target, target_options), (by_source, to_source, source_options)):
-            if by.chunks.size(0) == 0:
-                continue
-            _backward[(_programs(by, options),)](
-                *_pointers(inputs), grad_mean, level, by.chunks, by.other, neighbors.place,
-                *(sums for sums, _ in rows), *(hub for _, hub in rows), grad_weight, shared,
-                by.chunks.size(0), TO_SOURCE=by is by_source, POINTS=points_too, **options,
-            )  # fmt: skip
-            _add_hubs(by, *((hub, sums) for sums, hub in rows if sums.numel()))
-    by_time, by_scale, by_points = shared.sum(0).split([P, K, K * (m + 1)])
+    for by, rows in ((by_target, to_target), (by_source, to_source)):
+        if by.chunks.size(0) == 0:
+            continue
+        flags = {"TO_SOURCE": by is by_source, "POINTS": points_too, "MASS": grads[1] is not None}
+        options = {**_options(inputs, by), **flags}
+        tensors = [*given, by.chunks, by.other, neighbors.place, *rows, grad_weight, shared]
+        _launch_backward((_programs(by, options), 1), tensors, by.chunks.size(0), **options)
+        _add_gradients_of_hubs(by, rows)
+    by_time, by_scale, by_points, by_bias = shared.sum(0).split([P, K, K * (m + 1), P])
     return EdgeGradients(
-        source=to_source[0][0],
-        target=to_target[0][0],
-        source_product=to_source[1][0],
-        target_product=to_target[1][0],
+        source=to_source.node,
+        target=to_target.node,
+        source_product=to_source.product,
+        target_product=to_target.product,
+        bias=by_bias,
         time=by_time,
         scale=by_scale,
         points=by_points.view(K, m + 1).clone() if points_too else new(0),
-        weight=grad_weight,
+        weight=new(0) if inputs.weight is None else grad_weight,
     )
 
 
-def _gradient_of_means(
-    inputs: EdgeInputs, neighbors: Neighbors, outputs: tuple[Tensor, Tensor], grads: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    targets, n = inputs.target.size(0), inputs.out_dim
-    weighted = inputs.weight is not None
-    grad_mean = inputs.source.new_empty(targets, n + 1)
-    level = inputs.source.new_empty(targets if weighted else 0)
-    if targets:
-        pointer = neighbors.target_pointer
-        total = torch.segment_reduce(inputs.weight, "sum", offsets=pointer) if weighted else inputs.source
-        given = (*outputs, *(grad.contiguous() for grad in grads))
-        _spread[_rows(targets, n)](
-            pointer, total, *given, grad_mean, level, targets, n, WEIGHTED=weighted, **_row_options(n)
-        )
-    return grad_mean, level
+def _given(
+    inputs: EdgeInputs, neighbors: Neighbors, outputs: tuple[Tensor, Tensor], grads: tuple[Tensor, Tensor | None]
+) -> list[Tensor]:
+    """What a backward pass reads, and room for the gradients of the means."""
+    grad_out, grad_mass = (outputs[1] if grad is None else grad.contiguous() for grad in grads)
+    pointer, total = neighbors.target_pointer, inputs.source
+    if inputs.weight is not None:
+        total = torch.segment_reduce(inputs.weight, "sum", offsets=pointer)
+    grad_mean = torch.empty_like(outputs[0])
+    return [*_pointers(inputs), *outputs, grad_out, grad_mass, total, pointer, grad_mean]
 
 
-def _gradient_rows(node: Tensor, product: Tensor | None, by: _Work) -> list[tuple[Tensor, Tensor]]:
-    """For each tensor of nodes its gradient, and room for the sums of the chunks of hubs."""
-    return [
-        (torch.empty_like(value), value.new_empty(by.slots, value.size(1)))
-        if value is not None
-        else (node.new_empty(0), node.new_empty(0))
-        for value in (node, product)
-    ]
+class _Rows(NamedTuple):
+    """Gradients of nodes and of their products, and room for those of the chunks of hubs."""
+
+    node: Tensor
+    product: Tensor
+    hub_node: Tensor
+    hub_product: Tensor
 
 
-def _add_hubs(by: _Work, *pairs: tuple[Tensor, Tensor]) -> None:
+def _gradient_rows(node: Tensor, product: Tensor | None, by: _Work) -> _Rows:
+    product = node.new_empty(0, 0) if product is None else product
+    hubs = (value.new_empty(by.slots, value.size(1)) for value in (node, product))
+    return _Rows(torch.empty_like(node), torch.empty_like(product), *hubs)
+
+
+def _add_gradients_of_hubs(by: _Work, rows: _Rows) -> None:
     if by.hubs.size(0) == 0:
         return
-    for hub_sums, sums in pairs:
-        width = sums.size(1)
-        block = min(1024, triton.next_power_of_2(width))
-        _combine[(by.hubs.size(0), triton.cdiv(width, block))](by.hubs, hub_sums, sums, width, BLOCK=block)
+    widths = {"node_width": rows.node.size(1), "product_width": rows.product.size(1)}
+    block = min(1024, _power_of_two(max(widths.values())))
+    tensors = [by.hubs, rows.hub_node, rows.node, rows.hub_product, rows.product]
+    _launch_add_hubs((by.hubs.size(0), 2), tensors, **widths, PRODUCT=rows.product.numel() > 0, BLOCK=block)
 
 
 def _pointers(inputs: EdgeInputs) -> list[Tensor]:
@@ -636,14 +670,23 @@ def _sizes(inputs: EdgeInputs) -> tuple[int, int, int, int]:
 
 
 def _options(inputs: EdgeInputs, by: _Work) -> dict[str, int | bool]:
+    return _constants(*_sizes(inputs), inputs.relative, inputs.weight is not None, by.usual)
+
+
+@lru_cache(maxsize=64)
+def _constants(m: int, n: int, K: int, P: int, relative: bool, weighted: bool, usual: int) -> dict[str, int | bool]:
     """What the kernels are compiled for: tiles no longer than the usual neighbourhood."""
-    m, n, K, P = _sizes(inputs)
-    KP, NP, MP = (triton.next_power_of_2(size) for size in (K, n, m))
+    KP, NP, MP = (_power_of_two(size) for size in (K, n, m))
     edge = KP * max(NP, MP)
-    B = max(1, min(TILE // edge, by.usual))
+    B = max(1, min(TILE // edge, usual))
     sizes = {"m": m, "n": n, "K": K, "P": P, "B": B, "KP": KP, "NP": NP, "MP": MP}
     warps = max(1, min(8, B * edge // TILE_PER_WARP))
-    return {"RELATIVE": inputs.relative, "WEIGHTED": inputs.weight is not None, **sizes, "num_warps": warps}
+    return {"RELATIVE": relative, "WEIGHTED": weighted, **sizes, "num_warps": warps}
+
+
+def _power_of_two(size: int) -> int:
+    """The next power of two; Triton's own takes ten times as long."""
+    return 1 << (size - 1).bit_length()
 
 
 def _programs(by: _Work, options: dict[str, int | bool]) -> int:
@@ -651,14 +694,6 @@ def _programs(by: _Work, options: dict[str, int | bool]) -> int:
     return min(WARPS // options["num_warps"], by.chunks.size(0))
 
 
-def _rows(targets: int, n: int) -> tuple[int]:
-    return (triton.cdiv(targets, _row_options(n)["B"]),)
-
-
-def _row_options(n: int) -> dict[str, int]:
-    width = triton.next_power_of_2(n)
-    return {"B": max(1, 1024 // width), "NP": width}
-
-
-def _device_of(tensor: Tensor):
-    return torch.cuda.device_of(tensor)
+_launch_pack, _launch_unpack = Launcher(_pack), Launcher(_unpack)
+_launch_forward, _launch_finish_hubs = Launcher(_forward), Launcher(_finish_hubs)
+_launch_backward, _launch_add_hubs = Launcher(_backward), Launcher(_add_hubs)

@@ -67,12 +67,13 @@ class EdgeInputs(NamedTuple):
 
 
 class EdgeGradients(NamedTuple):
-    """Gradients of :class:`EdgeInputs`, empty where there is none. That of ``bias`` is the sum over the sources."""
+    """Gradients of :class:`EdgeInputs`, empty where there is none."""
 
     source: Tensor
     target: Tensor
     source_product: Tensor
     target_product: Tensor
+    bias: Tensor
     time: Tensor
     scale: Tensor
     points: Tensor

@@ -2,8 +2,8 @@ r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x ke
 
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
-is a gather and a few multiply-adds, in :mod:`hkconv.ops.cpu` and :mod:`hkconv.ops.cuda`. The backward pass takes the
-products anew rather than keeping them.
+is a gather and a few multiply-adds, in :mod:`hkconv.ops.cpu` and :mod:`hkconv.ops.cuda`. Between forward and backward
+the products of the nodes are kept, of the edges nothing.
 
 The operator lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the centroid commutes with the
 scaling, and shares of distances do not change. Other curvatures, and the gradient of a learned one, are therefore a
@@ -32,7 +32,7 @@ _SCHEMA = ", ".join(
 torch.library.define("hkconv::hk_conv", f"({_SCHEMA}) -> (Tensor, Tensor)")
 torch.library.define(
     "hkconv::hk_conv_backward",
-    f"({_SCHEMA}, Tensor out, Tensor mass, Tensor grad_out, Tensor grad_mass, bool points_too) -> Tensor[]",
+    f"({_SCHEMA}, Tensor out, Tensor mass, Tensor grad_out, Tensor? grad_mass, bool points_too) -> Tensor[]",
 )
 
 
@@ -62,7 +62,9 @@ def hk_aggregate(
 
 def hk_conv(inputs: Inputs, neighbors: Neighbors, relative: bool) -> tuple[Tensor, Tensor]:
     """Aggregated points ``(T, n+1)`` on the hyperboloid of curvature -1, and their masses for unit total weight."""
-    return torch.ops.hkconv.hk_conv(*inputs, *neighbors, relative)
+    if torch.compiler.is_compiling() or type(inputs.x_source) not in _PLAIN:
+        return torch.ops.hkconv.hk_conv(*inputs, *neighbors, relative)
+    return _HKConv.apply(*inputs, *neighbors, relative)
 
 
 def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
@@ -113,26 +115,48 @@ def _backend(x: Tensor) -> ModuleType:
     return cuda
 
 
-@torch.library.impl("hkconv::hk_conv", ("cpu", "cuda"))
+class _Prepared(NamedTuple):
+    """What forward and backward both need."""
+
+    packed: Packed
+    edge_inputs: EdgeInputs
+
+
+def _prepare(call: _Call) -> _Prepared:
+    packed = _backend(call.inputs.x_source).pack(call.inputs)
+    return _Prepared(packed, _edge_inputs(call, packed, *_products(call, packed)))
+
+
 def _forward(*arguments) -> tuple[Tensor, Tensor]:
     call = _parse(arguments)
-    backend = _backend(call.inputs.x_source)
-    return backend.aggregate(_edge_inputs(call, backend.pack(call.inputs)), call.neighbors)
+    return _backend(call.inputs.x_source).aggregate(_prepare(call).edge_inputs, call.neighbors)
 
 
-@torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"))
 def _backward(*arguments) -> list[Tensor]:
     call = _parse(arguments)
-    out, mass, grad_out, grad_mass, points_too = arguments[-5:]
+    return _gradients(call, _prepare(call), *arguments[-5:])
+
+
+def _gradients(
+    call: _Call,
+    prepared: _Prepared,
+    out: Tensor,
+    mass: Tensor,
+    grad_out: Tensor,
+    grad_mass: Tensor | None,
+    points_too: bool,
+) -> list[Tensor]:
     backend = _backend(out)
-    packed = backend.pack(call.inputs)
-    edge_inputs = _edge_inputs(call, packed)
+    packed, edge_inputs = prepared
     found = backend.gradients(edge_inputs, call.neighbors, (out, mass), (grad_out, grad_mass), points_too)
-    by_bias = found.source_product.sum(0)
     by_weight = _through_products(call, packed, found)
-    by_parameter = backend.unpack(call.inputs, packed, found, by_weight, by_bias, call.relative)
+    by_parameter = backend.unpack(call.inputs, packed, found, by_weight, call.relative)
     by_input = {"x_source": found.source, "x_target": found.target, "points": found.points, "edge_weight": found.weight}
     return [{**by_parameter, **by_input}[name] for name in Inputs._fields]
+
+
+torch.library.impl("hkconv::hk_conv", ("cpu", "cuda"), _forward)
+torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"), _backward)
 
 
 def _is_shared(inputs: Inputs) -> bool:
@@ -141,13 +165,18 @@ def _is_shared(inputs: Inputs) -> bool:
     return source.data_ptr() == target.data_ptr() and source.shape == target.shape
 
 
-def _edge_inputs(call: _Call, packed: Packed) -> EdgeInputs:
+def _products(call: _Call, packed: Packed) -> tuple[Tensor, Tensor | None]:
+    """Those of the sources and of the targets; the same tensor where these are the same nodes."""
     inputs = call.inputs
-    if call.relative:
-        source_product = inputs.x_source[:, 1:] @ packed.weight[:, 1:].T
-        target_product = source_product if _is_shared(inputs) else inputs.x_target[:, 1:] @ packed.weight[:, 1:].T
-    else:
-        source_product, target_product = inputs.x_source @ packed.weight.T, None
+    if not call.relative:
+        return inputs.x_source @ packed.weight.T, None
+    weight = packed.weight[:, 1:].T
+    of_sources = inputs.x_source[:, 1:] @ weight
+    return of_sources, of_sources if _is_shared(inputs) else inputs.x_target[:, 1:] @ weight
+
+
+def _edge_inputs(call: _Call, packed: Packed, source_product: Tensor, target_product: Tensor | None) -> EdgeInputs:
+    inputs = call.inputs
     return EdgeInputs(
         inputs.x_source.contiguous(),
         inputs.x_target.contiguous(),
@@ -199,28 +228,64 @@ def _backward_shapes(*arguments) -> list[Tensor]:
 def _save(ctx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.relative = inputs
     ctx.save_for_backward(*tensors, *output)
+    ctx.set_materialize_grads(False)
 
 
 def _gradient(ctx, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
     *tensors, out, mass = ctx.saved_tensors
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out
-    grad_mass = torch.zeros_like(mass) if grad_mass is None else grad_mass
-    needed = ctx.needs_input_grad
     arguments = (*tensors, ctx.relative)
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-        return _differentiable_gradient(_parse(arguments), needed, (grad_out, grad_mass))
-    points_too = needed[Inputs._fields.index("points")]
+        return _differentiable_gradient(_parse(arguments), ctx.needs_input_grad, (grad_out, grad_mass))
+    points_too = ctx.needs_input_grad[_POINTS]
     found = torch.ops.hkconv.hk_conv_backward(*arguments, out, mass, grad_out, grad_mass, points_too)
-    return *(gradient if need else None for gradient, need in zip(found, needed)), *_NO_GRADIENTS
+    return _needed(found, ctx.needs_input_grad)
 
 
+_POINTS = Inputs._fields.index("points")
 _NO_GRADIENTS = (None,) * (len(Neighbors._fields) + 1)
+
+
+def _needed(found: list[Tensor], needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    return *(gradient if need else None for gradient, need in zip(found, needs)), *_NO_GRADIENTS
+
 
 torch.library.register_autograd("hkconv::hk_conv", _gradient, setup_context=_save)
 
+# What can be computed at once; tensors that only record what is done to them need the operator.
+_PLAIN = {Tensor, torch.nn.Parameter}
+
+
+class _HKConv(torch.autograd.Function):
+    """The operator without torch's dispatcher, the Python part of which takes longer than a small graph's kernels."""
+
+    @staticmethod
+    def forward(ctx, *arguments) -> tuple[Tensor, Tensor]:
+        call = _parse(arguments)
+        packed, edge_inputs = _prepare(call)
+        outputs = _backend(call.inputs.x_source).aggregate(edge_inputs, call.neighbors)
+        ctx.relative = call.relative
+        products = edge_inputs.source_product, edge_inputs.target_product
+        ctx.save_for_backward(*arguments[:-1], *outputs, *packed, *products)
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
+        *tensors, out, mass, weight, bias, time, scale, of_sources, of_targets = ctx.saved_tensors
+        grads = torch.zeros_like(out) if grad_out is None else grad_out, grad_mass
+        call = _parse((*tensors, ctx.relative))
+        if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+            return _differentiable_gradient(call, ctx.needs_input_grad, grads)
+        packed = Packed(weight, bias, time, scale)
+        prepared = _Prepared(packed, _edge_inputs(call, packed, of_sources, of_targets))
+        return _needed(
+            _gradients(call, prepared, out, mass, *grads, ctx.needs_input_grad[_POINTS]), ctx.needs_input_grad
+        )
+
 
 def _differentiable_gradient(
-    call: _Call, needed: tuple[bool, ...], grads: tuple[Tensor, Tensor]
+    call: _Call, needed: tuple[bool, ...], grads: tuple[Tensor, Tensor | None]
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because sources and targets may be one tensor with two gradients.
@@ -232,5 +297,7 @@ def _differentiable_gradient(
     total = _total_weight(inputs.edge_weight, call.neighbors)
     unit_mass = torch.where(total > 0, mass / torch.where(total > 0, total, 1), 1)
     wanted = [value for value, need in zip(inputs, needed) if need]
-    found = iter(torch.autograd.grad((out, unit_mass), wanted, grads, create_graph=True, allow_unused=True))
+    given = [(output, grad) for output, grad in zip((out, unit_mass), grads) if grad is not None]
+    found_outputs, found_grads = zip(*given)
+    found = iter(torch.autograd.grad(found_outputs, wanted, found_grads, create_graph=True, allow_unused=True))
     return *(next(found) if need else None for need in needed[: len(inputs)]), *_NO_GRADIENTS

@@ -12,16 +12,18 @@ from torch import Tensor
 from hkconv.ops.cuda import (
     TILE,
     TILE_PER_WARP,
-    _add_hubs,
+    _add_gradients_of_hubs,
     _arcosh1p,
     _by_source,
     _by_target,
-    _device_of,
     _look,
     _points,
+    _power_of_two,
+    _Rows,
     _time,
     _Work,
 )
+from hkconv.ops.launch import Launcher
 from hkconv.ops.neighbors import Neighbors
 
 
@@ -83,10 +85,8 @@ def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors) -> Tensor
     by_target = _by_target(neighbors)
     out = query.new_empty(by_target.other.numel())
     if out.numel():
-        with _device_of(out):
-            _forward[(by_target.chunks.size(0),)](
-                query, key, by_target.chunks, by_target.other, out, **_options(query, by_target)
-            )
+        tensors = [query, key, by_target.chunks, by_target.other, out]
+        _launch_forward((by_target.chunks.size(0), 1), tensors, **_options(query, by_target))
     return out
 
 
@@ -102,17 +102,18 @@ def gradients(query: Tensor, key: Tensor, neighbors: Neighbors, grad: Tensor) ->
 def _gradient(by: _Work, own: Tensor, other: Tensor, grad: Tensor, place: Tensor, to_source: bool) -> Tensor:
     found, hub = torch.empty_like(own), own.new_empty(by.slots, own.size(1))
     if found.numel():
-        with _device_of(found):
-            _backward[(by.chunks.size(0),)](
-                own, other, grad, by.chunks, by.other, place, found, hub, TO_SOURCE=to_source, **_options(own, by)
-            )
-            _add_hubs(by, (hub, found))
+        tensors = [own, other, grad, by.chunks, by.other, place, found, hub]
+        _launch_backward((by.chunks.size(0), 1), tensors, TO_SOURCE=to_source, **_options(own, by))
+        _add_gradients_of_hubs(by, _Rows(found, found[:0], hub, hub[:0]))
     return found
 
 
 def _options(points: Tensor, by: _Work) -> dict[str, int]:
     """What the kernels are compiled for: tiles no longer than the usual neighbourhood."""
     n = points.size(1) - 1
-    width = triton.next_power_of_2(n)
+    width = _power_of_two(n)
     B = max(1, min(TILE // width, by.usual))
     return {"n": n, "B": B, "NP": width, "num_warps": max(1, min(8, B * width // TILE_PER_WARP))}
+
+
+_launch_forward, _launch_backward = Launcher(_forward), Launcher(_backward)
