@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.models.tasks import check_task
+from hkconv.models.tasks import check_supported, check_task
 from hkconv.nn import FermiDirac, HDistance, HEmbedding, MassScaling
 from hkconv.nn.centroid import pool_with_mass
 
@@ -57,6 +57,7 @@ class HyperbolicNetwork(torch.nn.Module):
     ):
         super().__init__()
         check_task(task, num_classes, num_layers)
+        check_supported(self, task)
         if hidden_dim < 1:
             raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
         self.task, self.dropout = task, dropout

@@ -1,5 +1,7 @@
 """The tasks that a network can be built for, and what each needs to know."""
 
+import torch
+
 from hkconv.errors import InputError
 
 TASKS = ("node", "graph", "link")
@@ -13,3 +15,10 @@ def check_task(task: str, num_classes: int | None, num_layers: int) -> None:
         raise InputError(f"num_classes must be at least 2 for the {task} task, got {num_classes}")
     if num_layers < 1:
         raise InputError(f"num_layers must be at least 1, got {num_layers}")
+
+
+def check_supported(model: torch.nn.Module, task: str) -> None:
+    """Raise unless the task is among the model's ``tasks``; a model without that attribute answers every task."""
+    supported = getattr(model, "tasks", TASKS)
+    if task not in supported:
+        raise InputError(f"task must be {' or '.join(supported)} for {type(model).__name__}, got {task!r}")

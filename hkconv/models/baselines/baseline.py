@@ -2,16 +2,18 @@
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
 from hkconv.models.baselines.heads import TaskHead
-from hkconv.models.tasks import check_task
+from hkconv.models.tasks import TASKS, check_supported, check_task
 
 
 class Baseline(torch.nn.Module):
     """Dropout on the features, a network of its own, and a :class:`~hkconv.models.baselines.heads.TaskHead`.
 
-    A baseline builds its network in :meth:`build` and says in :meth:`encode` how it is called.
+    A baseline builds its network in :meth:`build` and says in :meth:`encode` how it is called. Where its paper has a
+    readout of its own, it overrides :meth:`pool` and :meth:`pooled_features`.
 
     Args:
         in_features: number of feature columns.
@@ -19,8 +21,16 @@ class Baseline(torch.nn.Module):
         num_classes: number of classes; ignored for links.
         num_layers: number of layers.
         dropout: probability of dropping an entry of a layer's input.
-        task: ``"node"``, ``"graph"`` or ``"link"``.
+        task: one of :attr:`tasks`.
+        options: what :meth:`build` of the baseline takes beside these.
     """
+
+    #: The tasks it can answer.
+    tasks: tuple[str, ...] = TASKS
+    #: Whether it is built for one graph, whose ``num_nodes`` is among its options.
+    uses_num_nodes = False
+    #: Whether its paper gives edges a weight.
+    uses_edge_weight = True
 
     def __init__(
         self,
@@ -31,14 +41,20 @@ class Baseline(torch.nn.Module):
         num_layers: int,
         dropout: float = 0.0,
         task: str = "node",
+        **options,
     ):
         super().__init__()
         check_task(task, num_classes, num_layers)
+        check_supported(self, task)
         if hidden_dim < 1:
             raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
-        self.head = TaskHead(hidden_dim, num_classes, task)
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        width = self.pooled_features(in_features, hidden_dim, num_layers) if task == "graph" else hidden_dim
+        self.head = TaskHead(width, num_classes, task)
         self.dropout = torch.nn.Dropout(dropout)
-        self.network = self.build(in_features, hidden_dim, self.head.in_features, num_layers, dropout)
+        # As a float, because PyG's MLP takes a whole number for a list.
+        self.network = self.build(in_features, hidden_dim, self.head.in_features, num_layers, float(dropout), **options)
 
     def build(
         self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
@@ -47,13 +63,22 @@ class Baseline(torch.nn.Module):
         raise NotImplementedError
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """Node features ``(N, in_features)`` to what the head takes."""
+        """Node features ``(N, in_features)`` to what the head takes, or :meth:`pool` in a graph task."""
         raise NotImplementedError
+
+    def pooled_features(self, in_features: int, hidden_dim: int, num_layers: int) -> int:
+        """How many features :meth:`pool` gives each graph."""
+        return hidden_dim
+
+    def pool(self, z: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
+        r"""Nodes to graphs, :math:`\frac{1}{|V|} \sum_{i \in V} \operatorname{relu}(z_i)`."""
+        return global_mean_pool(z.relu(), batch, batch_size)
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
-        self.network.reset_parameters()
-        self.head.reset_parameters()
+        for module in self.modules():
+            if module is not self and hasattr(module, "reset_parameters"):
+                module.reset_parameters()
 
     def forward(
         self,
@@ -66,4 +91,9 @@ class Baseline(torch.nn.Module):
         pairs: Tensor | None = None,
     ) -> Tensor:
         """Logits of the task, in and out as :class:`hkconv.models.HKN`."""
-        return self.head(self.encode(self.dropout(x), edge_index, edge_weight), batch, batch_size, pairs)
+        if edge_weight is not None and not self.uses_edge_weight:
+            raise InputError(f"edge_weight must be left out: {type(self).__name__} knows no weights of edges")
+        z = self.encode(self.dropout(x), edge_index, edge_weight)
+        if self.head.task == "graph":
+            z = self.pool(z, batch, batch_size)
+        return self.head(z, pairs)

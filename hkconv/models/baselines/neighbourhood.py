@@ -32,7 +32,8 @@ class IdentityCache:
         stamp = (key._version, tag)
         entry = self._entries.get(key)
         if entry is None or entry[0] != stamp:
-            entry = self._entries[key] = (stamp, build())
+            with torch.inference_mode(False):  # what is made during inference serves training too
+                entry = self._entries[key] = (stamp, build())
         return entry[1]
 
 

@@ -1,10 +1,6 @@
-import copy
-import pickle
-
 import pytest
 import torch
 
-from hkconv.errors import InputError
 from hkconv.models import MLP
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -27,26 +23,3 @@ def test_shapes(task, shape, num_layers, generator):
     out = model(x, EDGES, batch=torch.tensor([0, 0, 1, 1]), batch_size=2, pairs=EDGES)
     assert out.shape == shape
     assert len(model.network.lins) == num_layers
-
-
-def test_dropout_acts_in_training_alone(generator):
-    model = MLP(3, 5, 2, num_layers=2, dropout=0.5)
-    x = torch.randn(4, 3, generator=generator)
-    assert not torch.equal(model(x, EDGES), model(x, EDGES))
-    model.eval()
-    assert torch.equal(model(x, EDGES), model(x, EDGES))
-
-
-def test_copies_and_reset(generator):
-    model = MLP(3, 5, 2, num_layers=2, task="graph").eval()
-    x = torch.randn(4, 3, generator=generator)
-    before = model(x, EDGES)
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin(x, EDGES), before)
-    model.reset_parameters()
-    assert not torch.equal(model(x, EDGES), before)
-
-
-def test_no_layers():
-    with pytest.raises(InputError, match="num_layers must be at least 1, got 0"):
-        MLP(3, 5, 2, num_layers=0)

@@ -61,3 +61,9 @@ def test_cache_forgets_a_tensor_that_is_gone():
     del key
     gc.collect()
     assert len(cache) == 0
+
+
+def test_what_was_made_during_inference_serves_training():
+    cache, key = IdentityCache(), torch.zeros(1)
+    with torch.inference_mode():
+        assert not cache.get(key, None, lambda: torch.ones(1)).is_inference()

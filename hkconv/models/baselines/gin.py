@@ -1,0 +1,62 @@
+"""The graph isomorphism network of Xu et al. (2019), which tells apart whatever the Weisfeiler-Leman test does."""
+
+import torch
+import torch_geometric.nn as pyg_nn
+from torch import Tensor
+
+from hkconv.models.baselines.baseline import Baseline
+
+
+class GIN(Baseline):
+    r"""A graph isomorphism network of :math:`L` layers, each a perceptron of two layers after a sum,
+
+    .. math::
+        h_i^{(l)} = \operatorname{MLP}^{(l)}\Big(h_i^{(l-1)} + \sum_{j \in N(i)} h_j^{(l-1)}\Big), \qquad
+        \operatorname{MLP}(h) = \phi(W_2\, \phi(W_1 h + b_1) + b_2), \quad
+        \phi = \operatorname{relu} \circ \operatorname{batchnorm}.
+
+    This is the paper's GIN-0, its best: the node itself counts as much as a neighbour. The readout of a graph is a
+    linear classifier for each layer, the input included, on the sums over nodes,
+
+    .. math::
+        \sum_{l=0}^L \Big(W^{(l)} \sum_{i \in V} h_i^{(l)}\Big) + b
+        = [W^{(0)} \cdots W^{(L)}] \sum_{i \in V} [h_i^{(0)}; \dots; h_i^{(L)}] + b.
+
+    The paper has graph tasks alone. For nodes and links a linear map of :math:`h^{(L)}` takes the place of the readout.
+    Dropout acts on the features and on the input of the last linear map: the paper has it in the readout alone. Edges
+    have no weights.
+
+    In training, a batch of one node has no variance: it is normalised by the running statistics, which it leaves as
+    they are.
+
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
+    """
+
+    uses_edge_weight = False
+
+    def build(
+        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
+    ) -> torch.nn.Module:
+        widths = [in_features, *[hidden_dim] * (num_layers - 1)]
+        mlps = [
+            pyg_nn.MLP([width, hidden_dim, hidden_dim], norm_kwargs={"allow_single_element": True}, plain_last=False)
+            for width in widths
+        ]
+        network = torch.nn.ModuleDict({"convs": torch.nn.ModuleList(pyg_nn.GINConv(mlp) for mlp in mlps)})
+        if self.head.task != "graph":
+            network["last"] = torch.nn.Linear(hidden_dim, out_features)
+        return network
+
+    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        layers = [x]
+        for conv in self.network["convs"]:
+            layers.append(conv(layers[-1], edge_index))
+        if self.head.task == "graph":
+            return torch.cat(layers, dim=-1)
+        return self.network["last"](self.dropout(layers[-1]))
+
+    def pooled_features(self, in_features: int, hidden_dim: int, num_layers: int) -> int:
+        return in_features + num_layers * hidden_dim
+
+    def pool(self, z: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
+        return self.dropout(pyg_nn.global_add_pool(z, batch, batch_size))

@@ -1,0 +1,35 @@
+"""The normalised adjacency of graph convolution, computed once a graph instead of once a layer."""
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_self_loops
+
+from hkconv.models.baselines.neighbourhood import IdentityCache
+
+_normalized = IdentityCache()
+
+
+def normalized_edges(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    r"""The edges of :math:`\hat A = A + I` and their values in :math:`\hat D^{-1/2} \hat A \hat D^{-1/2}`.
+
+    An existing self loop is counted beside the added one. Unweighted edges are remembered while the same tensor comes
+    back unchanged.
+
+    Args:
+        edge_index: ``(2, E)``, source to target.
+        edge_weight: non-negative ``(E,)``, or None where all are 1.
+        num_nodes: number of nodes N.
+        dtype: of the values, where no weights are given.
+
+    Returns:
+        ``(2, E+N)`` and ``(E+N,)``.
+    """
+
+    def normalize() -> tuple[Tensor, Tensor]:
+        looped = add_self_loops(edge_index, edge_weight, 1.0, num_nodes)
+        return gcn_norm(*looped, num_nodes, add_self_loops=False, dtype=dtype)
+
+    return normalize() if edge_weight is not None else _normalized.get(edge_index, (num_nodes, dtype), normalize)
