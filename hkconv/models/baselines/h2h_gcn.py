@@ -40,13 +40,13 @@ class H2HGCNConv(torch.nn.Module):
 
     .. math:: x_s \mapsto \operatorname{relu}(x_s) \Big/ \Big(1 + \frac{|\min(x_s, 0)|^2}{2R(R + x_t)}\Big).
 
-    ``weight`` is a manifold parameter with the metric that Stiefel matrices inherit from their surroundings, as in the
-    paper: train it with :class:`hkconv.RiemannianAdam`, for which all of :math:`W` is one point, or with an optimizer
-    of geoopt.
+    ``weight`` is a manifold parameter with the metric that Stiefel matrices inherit from their surroundings, which is
+    the authors' too. They take plain gradient steps; train it with :class:`hkconv.RiemannianAdam`, for which all of
+    :math:`W` is one point, or with an optimizer of geoopt.
 
-    The paper calls the activation :math:`\sigma` and no more: here a ReLU, which shortens every vector and so cannot
-    leave the ball. It has no dropout: here it acts on the spatial coordinates of the input. An ``edge_weight``
-    multiplies :math:`\gamma`.
+    The authors' program activates with SELU, which lengthens vectors and can leave the ball: here with a ReLU, which
+    cannot. It has no dropout: here it acts on the spatial coordinates of the input. An ``edge_weight`` multiplies
+    :math:`\gamma`.
 
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
@@ -165,10 +165,10 @@ class H2HGCN(HyperbolicNetwork):
       :math:`A = -I/T`, for graphs it takes the distances of one point, the centroid of all nodes.
     - ``"link"``: the Fermi-Dirac logit :math:`(r - d^2(u, v))/t` of each pair, as HKN.
 
-    Every layer has a :math:`W` of its own and ends with its ReLU, the last one too. The curvature is -1, as in the
-    paper. The authors' program takes 200 centroids; here there are 32, because the distances cost more time than all
-    layers and with more of them validation accuracy was no better. Since :math:`W` keeps lengths, points stay as far
-    out as the features put them: large features want normalising.
+    Every layer ends with its ReLU, the last one too, and the curvature is -1, as in the authors' program. That ties
+    one :math:`W` to all layers, if asked; here each has its own. It takes 200 centroids; here there are 32, because the
+    distances cost more time than all layers and with more of them validation accuracy was no better. Since :math:`W`
+    keeps lengths, points stay as far out as the features put them: large features want normalising.
 
     Args:
         num_centroids: number of centroids; not used for links.
