@@ -93,3 +93,20 @@ def link_losses(model_class, generator):
     edge_index = pairs[:, linked.bool()][:, :50]
     model = model_class(4, 8, None, num_layers=2, task="link")
     return learn(model, lambda m: F.binary_cross_entropy_with_logits(m(x, edge_index, pairs=pairs), linked))
+
+
+def assert_every_task_trains(model_class, generator):
+    """Each task gives logits of its shape, of many nodes and of a single one, and a gradient to all parameters."""
+    for task, shape in (("node", (NODES, 3)), ("graph", (2, 3)), ("link", (EDGES.size(1),))):
+        model = model_class(4, 6, 3, num_layers=2, task=task)
+        x = torch.randn(NODES, 4, generator=generator)
+        out = model(x, EDGES, batch=torch.tensor([0, 0, 0, 1, 1]), batch_size=2, pairs=EDGES)
+        assert out.shape == shape
+        (out * torch.randn(shape, generator=generator)).sum().backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad.isfinite().all() and parameter.grad.any(), (task, name)
+        model.zero_grad()
+        alone = model(x[:1], EDGES[:, :0], batch=torch.zeros(1, dtype=torch.long), batch_size=1, pairs=EDGES[:, :1] * 0)
+        alone.sum().backward()
+        assert alone.isfinite().all()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

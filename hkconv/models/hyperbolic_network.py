@@ -33,6 +33,8 @@ class HyperbolicNetwork(torch.nn.Module):
         task: ``"node"``, ``"graph"`` or ``"link"``.
         dropout: rate on the input features.
         pool_mass: let the pooling of the graph task keep its mass.
+        make_classifier: makes what answers node and graph tasks instead of the nearest centres; called as
+            ``classifier(points, batch, batch_size)``.
         curvature: negative curvature of all points.
 
     Shapes:
@@ -53,6 +55,7 @@ class HyperbolicNetwork(torch.nn.Module):
         task: str,
         dropout: float,
         pool_mass: bool = False,
+        make_classifier: Callable[[], torch.nn.Module] | None = None,
         curvature: float | Tensor = -1.0,
     ):
         super().__init__()
@@ -64,8 +67,11 @@ class HyperbolicNetwork(torch.nn.Module):
         self.embedding = HEmbedding(in_features, hidden_dim, curvature=curvature)
         self.convs = torch.nn.ModuleList(make_layer(number) for number in range(num_layers))
         self.pool_mass = MassScaling(hidden_dim) if pool_mass and task == "graph" else None
+        self.classifier = None
         if task == "link":
             self.decoder = FermiDirac(curvature=curvature)
+        elif make_classifier is not None:
+            self.classifier = make_classifier()
         else:
             self.distance = HDistance(hidden_dim, num_classes, curvature=curvature)
             self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(INITIAL_TEMPERATURE)))
@@ -74,7 +80,7 @@ class HyperbolicNetwork(torch.nn.Module):
         for module in self.modules():
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
-        if self.task != "link":
+        if self.task != "link" and self.classifier is None:
             torch.nn.init.constant_(self.log_temperature, math.log(INITIAL_TEMPERATURE))
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -96,9 +102,9 @@ class HyperbolicNetwork(torch.nn.Module):
     ) -> Tensor:
         points = self.encode(x, edge_index, edge_weight)
         if self.task == "link":
-            if pairs is None:
-                raise InputError("pairs of shape (2, P) are needed for the link task")
-            return self.decoder(points[pairs[0]], points[pairs[1]])
+            return link_logits(self.decoder, points, pairs)
+        if self.classifier is not None:
+            return self.classifier(points, batch, batch_size)
         if self.task == "graph":
             points = self._pool(points, batch, batch_size)
         return -self.distance(points) * (-self.log_temperature).exp()
@@ -111,3 +117,10 @@ class HyperbolicNetwork(torch.nn.Module):
     def __repr__(self) -> str:
         layers = ", ".join(repr(conv) for conv in self.convs)
         return f"{self.__class__.__name__}({self.task}, {self.embedding}, {layers})"
+
+
+def link_logits(decoder: FermiDirac, points: Tensor, pairs: Tensor | None) -> Tensor:
+    """The logits of pairs of nodes, ``(N, n+1), (2, P) -> (P,)``."""
+    if pairs is None:
+        raise InputError("pairs of shape (2, P) are needed for the link task")
+    return decoder(points[pairs[0]], points[pairs[1]])

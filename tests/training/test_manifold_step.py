@@ -94,6 +94,8 @@ def test_other_spaces_are_not_mixed(generator):
         *make_points(generator, shapes=[(3, 6)]),
         *make_points(generator, torch.float32, shapes=[(3, 4)]),
         geoopt.ManifoldParameter(sphere, manifold=geoopt.Sphere()),
+        geoopt.ManifoldParameter(torch.eye(4, dtype=torch.float64), manifold=geoopt.EuclideanStiefel()),
+        geoopt.ManifoldParameter(torch.eye(4, dtype=torch.float64), manifold=geoopt.EuclideanStiefel()),
         geoopt.ManifoldParameter(lorentz.lift(torch.ones(2, 3)), manifold=Lorentz(learnable=True)),
     ]
     twins = copy.deepcopy(mixed)

@@ -92,6 +92,44 @@ def test_step_kind_chooses_between_the_manifolds_maps(dtype, step, generator):
     torch.testing.assert_close(point.detach(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_orthogonal_matrices_equal_the_equations(dtype, generator):
+    """A matrix of the Stiefel manifold is one point: its gradient has one length."""
+    start, slope = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64).to(dtype)
+    start = torch.linalg.qr(start)[0]
+    parameter = geoopt.ManifoldParameter(start.clone(), manifold=geoopt.EuclideanStiefel())
+    optimizer = RiemannianAdam([parameter], lr=0.1, betas=(0.8, 0.95), eps=1e-6, weight_decay=10.0, step="retraction")
+    take_steps(optimizer, lambda: (slope * parameter).sum() + parameter.pow(4).sum(), 5)
+
+    def tangent(x, v):
+        return v - x @ (x.T @ v + v.T @ x) / 2
+
+    x, m, v = start.double(), torch.zeros(5, 3, dtype=torch.float64), 0.0
+    for t in range(1, 6):
+        gradient = tangent(x, slope.double() + 4 * x**3)
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.95 * v + 0.05 * gradient.square().sum()
+        q, r = torch.linalg.qr(x - 0.1 * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-6))
+        x = q * r.diagonal().sign()
+        m = tangent(x, m)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(parameter.detach().double(), x, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_orthogonal_matrices_reach_the_nearest_and_stay_orthogonal(dtype, step, generator):
+    """The nearest rotation to a matrix of positive determinant is its polar factor."""
+    aim = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    aim[0] *= aim.det().sign()
+    U, _, V = torch.linalg.svd(aim)
+    parameter = geoopt.ManifoldParameter(torch.eye(4, dtype=dtype), manifold=geoopt.EuclideanStiefel())
+    points = manifold_parameter(2, -1.0, dtype, generator)
+    optimizer = RiemannianAdam([parameter, points], lr=0.05, step=step)
+    take_steps(optimizer, lambda: (parameter - aim.to(dtype)).square().sum() + points.square().sum(), 250)
+    torch.testing.assert_close(parameter.detach(), (U @ V).to(dtype), atol=1e-3, rtol=1e-3)
+    gap = parameter.detach().T @ parameter.detach() - torch.eye(4, dtype=dtype)
+    assert gap.abs().max() < 10 * torch.finfo(dtype).eps
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_euclidean_parameters_equal_torch_adam(dtype, weight_decay, generator):
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(dtype)

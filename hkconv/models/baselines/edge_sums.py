@@ -38,9 +38,10 @@ def neighbour_sum(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Ten
     return _NeighbourSum.apply(x, weight, edges)
 
 
-def square_distance(x: Tensor, edges: Neighbourhood) -> Tensor:
-    r"""The squares :math:`|x_j - x_i|^2` along all edges, ``(N, d) -> (E,)``."""
-    return _SquareDistance.apply(x, edges)
+def square_distance(x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
+    r"""The squares :math:`|x_j - y_i|^2` along all edges :math:`j \to i`, ``(N, d), (N, d) -> (E,)``."""
+    # A view, because a compiler does not take the same tensor twice.
+    return _SquareDistance.apply(x, y.view_as(y), edges)
 
 
 def at_source(x: Tensor, edges: Neighbourhood) -> Tensor:
@@ -85,19 +86,21 @@ class _NeighbourSum(torch.autograd.Function):
 
 class _SquareDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, edges: Neighbourhood) -> Tensor:
-        ctx.save_for_backward(x)
+    def forward(ctx, x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
+        ctx.save_for_backward(x, y)
         ctx.edges = edges
         blocks = _blocks(edges)
-        return torch.cat([_row_sum((x.index_select(0, j) - x.index_select(0, i)).square()) for j, i in blocks])
+        return torch.cat([_row_sum((x.index_select(0, j) - y.index_select(0, i)).square()) for j, i in blocks])
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        # The graph's Laplacian with the gradient as weights: a column of ones collects its diagonal.
-        counted = F.pad(x, (0, 1), value=1.0)
-        total = _sum_into(counted, grad, ctx.edges) + _sum_out_of(counted, grad, ctx.edges)
-        return 2 * (total[:, -1:] * x - total[:, :-1]), None
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, y = ctx.saved_tensors
+        # A column of ones collects the sums of the gradient itself, which multiply the node's own coordinates.
+        of_targets = _sum_out_of(F.pad(y, (0, 1), value=1.0), grad, ctx.edges)
+        of_sources = _sum_into(F.pad(x, (0, 1), value=1.0), grad, ctx.edges)
+        grad_x = 2 * (of_targets[:, -1:] * x - of_targets[:, :-1])
+        grad_y = 2 * (of_sources[:, -1:] * y - of_sources[:, :-1])
+        return grad_x, grad_y, None
 
 
 class _AtSource(torch.autograd.Function):

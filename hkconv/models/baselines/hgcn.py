@@ -123,7 +123,7 @@ class HGCNConv(torch.nn.Module):
         f = 1 + h[:, 0] / R
         ball = h[:, 1:] / (R * f.unsqueeze(-1))
         f_source = at_source(f, edges)
-        delta = square_distance(ball, edges) * f_source * at_target(f, edges) / 2
+        delta = square_distance(ball, ball, edges) * f_source * at_target(f, edges) / 2
         share = self._attention(h, weight, edges)
         pull = share * _log_factor(delta)
         # Attention is divided by its sum here, at the nodes.

@@ -40,7 +40,13 @@ def test_values_along_edges(edges, generator):
     source, target = edges.source, edges.target
     x, y = drawn(generator, NODES, 3), drawn(generator, NODES)
     assert_equal_with_gradients(
-        lambda x: edge_sums.square_distance(x, edges), lambda x: (x[source] - x[target]).square().sum(-1), x
+        lambda x, z: edge_sums.square_distance(x, z, edges),
+        lambda x, z: (x[source] - z[target]).square().sum(-1),
+        x,
+        drawn(generator, NODES, 3),
+    )
+    assert_equal_with_gradients(
+        lambda x: edge_sums.square_distance(x, x, edges), lambda x: (x[source] - x[target]).square().sum(-1), x
     )
     assert_equal_with_gradients(lambda y: edge_sums.at_source(y, edges), lambda y: y[source], y)
     assert_equal_with_gradients(lambda y: edge_sums.at_target(y, edges), lambda y: y[target], y)

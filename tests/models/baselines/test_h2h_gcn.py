@@ -1,0 +1,240 @@
+import copy
+import math
+import pickle
+from functools import partial
+
+import literal
+import pytest
+import torch
+from hyperbolic_cases import (
+    EDGES,
+    NODES,
+    assert_every_task_trains,
+    assert_finite_with_gradients,
+    close,
+    graph_losses,
+    learn,
+    link_losses,
+    neighbours,
+    points,
+    tree_accuracy,
+)
+from torch.nn import functional as F
+
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.models.baselines.h2h_gcn import H2HGCN, CentroidClassifier, H2HGCNConv
+from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
+
+# Few centroids, because their distances are what takes time.
+SMALL = partial(H2HGCN, num_centroids=8)
+
+
+def orthogonal(matrix):
+    return matrix.T @ matrix - torch.eye(matrix.size(1), dtype=matrix.dtype)
+
+
+def literal_layer(layer, x, weight, k):
+    """The equations of the paper, through the Klein model and the ball, node by node, in float64."""
+    R = 1 / math.sqrt(-k)
+    W = layer.weight.detach().double()
+    block = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), W)
+    klein = [R * y[1:] / y[0] for y in (block @ point for point in x.double())]
+    out = []
+    for node in range(NODES):
+        found, weights = zip(*neighbours(node, weight.double()))
+        factor = [w / torch.sqrt(1 - klein[j] @ klein[j] / R**2) for w, j in zip(weights, found)]
+        middle = sum(g * klein[j] for g, j in zip(factor, found)) / sum(factor)
+        point = literal.lift(R * middle / torch.sqrt(R**2 - middle @ middle), k)
+        ball = F.relu(R * point[1:] / (R + point[0]))
+        out.append(literal.lift(2 * R**2 * ball / (R**2 - ball @ ball), k))
+    return torch.stack(out)
+
+
+def test_equals_its_equations(dtype, curvature, generator):
+    layer = H2HGCNConv(3, 5, dropout=0.5, curvature=curvature).to(dtype).eval()
+    x = points(generator, dtype, curvature=curvature)
+    weight = torch.rand(EDGES.size(1), generator=generator).to(dtype)
+    expected = literal_layer(layer, x, weight, curvature)
+    torch.testing.assert_close(layer(x, EDGES, weight).double(), expected, **close(dtype))
+    expected = literal_layer(layer, x, torch.ones_like(weight), curvature)
+    torch.testing.assert_close(layer(x, EDGES).double(), expected, **close(dtype))
+
+
+def test_midpoint_is_the_centroid(dtype, curvature, generator):
+    """Where all coordinates are positive and W is the identity, nothing else happens."""
+    layer = H2HGCNConv(3, 3, curvature=curvature).to(dtype)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(3))
+    x = lorentz.lift(torch.rand(NODES, 3, generator=generator).to(dtype), curvature)
+    centroid = lorentz.centroid(x[[1, 0, 2]], curvature=curvature)
+    torch.testing.assert_close(layer(x, EDGES)[2], centroid, **close(dtype))
+
+
+def test_relu_never_takes_a_point_farther_out(generator):
+    layer = H2HGCNConv(3, 3).double()
+    x = points(generator, torch.float64, nodes=200, radius=3)
+    out = layer(x, EDGES[:, :0])
+    assert (out[:, 1:] >= 0).all()
+    assert (out[:, 0] <= x[:, 0] * (1 + 1e-12)).all() and (out[:, 0] < x[:, 0] / 2).any()
+
+
+def test_gradients_are_those_of_the_layer(generator):
+    layer = H2HGCNConv(3, 4).double()
+    space = points(generator, torch.float64)[:, 1:].requires_grad_()
+    weight = torch.rand(EDGES.size(1), generator=generator, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s, w: layer(lorentz.lift(s), EDGES, w), (space, weight))
+
+
+def test_curvature_can_be_learned(generator):
+    curvature = torch.nn.Parameter(torch.tensor(-0.7))
+    layer = H2HGCNConv(3, 4, curvature=curvature)
+    layer(points(generator, torch.float32, curvature=-0.7), EDGES).square().sum().backward()
+    assert curvature.grad.isfinite() and curvature.grad != 0
+
+
+def test_is_permutation_equivariant_and_stays_on_the_manifold(dtype, curvature, generator):
+    layer = H2HGCNConv(3, 4, curvature=curvature).to(dtype)
+    x = points(generator, dtype, curvature=curvature)
+    assert_permutation_equivariant(layer, x, EDGES)
+    assert_on_manifold(layer(x, EDGES), curvature)
+
+
+def test_isolated_node_keeps_its_linear_map(dtype, generator):
+    layer = H2HGCNConv(3, 4).to(dtype)
+    x = points(generator, dtype)
+    ball = lorentz.to_poincare(lorentz.lift(x[4, 1:] @ layer.weight.T))
+    torch.testing.assert_close(layer(x, EDGES)[4], lorentz.from_poincare(ball.relu()), **close(dtype))
+    assert_finite_with_gradients(layer, x, EDGES)
+    assert_finite_with_gradients(layer, x, EDGES[:, :0])
+
+
+@pytest.mark.parametrize("radius", [0, 1e-3, 8, 30])
+def test_near_and_far_points_are_finite(dtype, radius, generator):
+    layer = H2HGCNConv(3, 4).to(dtype)
+    assert_finite_with_gradients(layer, points(generator, dtype, radius=radius), EDGES)
+
+
+@pytest.mark.parametrize("radius, tolerance", [(4, 2e-5), (8, 1e-3)])
+def test_float32_is_right_for_far_neighbours(radius, tolerance, generator):
+    """In the Klein model a point at radius 8 is 1e-7 from the boundary, as far as float32 can see."""
+    layer = H2HGCNConv(8, 8)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(8))
+    around = points(generator, torch.float64, dim=8, nodes=200, radius=1)
+    centre = points(generator, torch.float64, dim=8, nodes=1, radius=radius)
+    x = lorentz.lift(lorentz.oplus(around, centre)[:, 1:].abs().float())
+    edge_index = torch.randint(200, (2, 2000), generator=generator)
+    exact = copy.deepcopy(layer).double()(lorentz.lift(x[:, 1:].double()), edge_index)
+    found = lorentz.lift(layer(x, edge_index)[:, 1:].double())
+    assert lorentz.dist(found, exact).max() < tolerance
+
+
+def test_edge_of_weight_zero_is_no_edge(dtype, generator):
+    layer = H2HGCNConv(3, 4).to(dtype)
+    x = points(generator, dtype)
+    weight = torch.tensor([1, 0, 1, 1, 1, 0, 1], dtype=dtype)
+    torch.testing.assert_close(layer(x, EDGES, weight), layer(x, EDGES[:, weight > 0]), **close(dtype))
+
+
+def test_dropout_acts_in_training_alone(generator):
+    layer = H2HGCNConv(3, 4, dropout=0.5)
+    x = points(generator, torch.float32)
+    dropped = layer(x, EDGES)
+    assert_on_manifold(dropped)
+    assert not torch.equal(dropped, layer(x, EDGES))
+    layer.eval()
+    assert torch.equal(layer(x, EDGES), layer(x, EDGES))
+
+
+@pytest.mark.parametrize("task", ["node", "graph"])
+def test_head_classifies_distances_to_centroids(task, dtype, generator):
+    head = CentroidClassifier(3, 7, 2, task).to(dtype)
+    x = points(generator, dtype)
+    A, b = head.linear.weight.double(), head.linear.bias.double()
+    centers = head.distance.centers.detach().double()
+    psi = torch.stack([torch.stack([literal.dist(p, c, -1.0) for c in centers]) for p in x.double()])
+    if task == "graph":
+        psi = torch.stack([psi[:2].mean(0), psi[2:].mean(0)])
+    found = head(x, torch.tensor([0, 0, 1, 1, 1]), 2)
+    torch.testing.assert_close(found.double(), psi @ A.T + b, **close(dtype))
+
+
+def test_training_keeps_the_matrix_orthogonal(dtype, generator):
+    model = SMALL(4, 6, 3, num_layers=2, dropout=0.2).to(dtype)
+    x, y = torch.randn(NODES, 4, generator=generator).to(dtype), torch.tensor([0, 1, 2, 0, 1])
+    before = [conv.weight.detach().clone() for conv in model.convs]
+    learn(model, lambda m: F.cross_entropy(m(x, EDGES), y), steps=20)
+    for conv, start in zip(model.convs, before):
+        weight = conv.weight.detach()
+        assert (weight - start).abs().max() > 0.01
+        assert orthogonal(weight).abs().max() < 10 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("change", [torch.float64, torch.float16])
+def test_another_precision_is_orthogonal_to_its_own(change):
+    weight = H2HGCNConv(16, 20).to(change).weight.detach()
+    assert orthogonal(weight.double()).abs().max() < 10 * torch.finfo(change).eps
+
+
+def test_learns_the_tree():
+    accuracy, majority = tree_accuracy(SMALL)
+    assert accuracy > majority + 0.3
+
+
+def test_learns_graphs_and_links(generator):
+    for first, last in (graph_losses(SMALL, generator), link_losses(SMALL, generator)):
+        assert last < 0.7 * first
+
+
+def test_learns_what_neighbours_know(generator):
+    """The class is the majority among ten neighbours; a node's own features say nothing about it."""
+    kind = torch.randint(2, (150,), generator=generator)
+    source = torch.randint(50, 150, (500,), generator=generator)
+    edge_index = torch.stack([source, torch.arange(500) % 50])
+    y = (torch.zeros(50).index_add(0, edge_index[1], kind[source].float()) > 5).long()
+    x = F.one_hot(torch.where(torch.arange(150) < 50, 2, kind), 3).float()
+    model = SMALL(3, 8, 2, num_layers=1)
+    learn(model, lambda m: F.cross_entropy(m(x, edge_index)[:50], y), steps=100)
+    right = (model(x, edge_index)[:50].argmax(1) == y).float().mean()
+    assert right > 0.9 > y.bincount().max() / 50
+
+
+def test_every_task_trains(generator):
+    assert_every_task_trains(SMALL, generator)
+
+
+def test_copies_pickles_and_resets(generator):
+    model = SMALL(3, 5, 2, num_layers=2).eval()
+    x = torch.randn(NODES, 3, generator=generator)
+    before = model(x, EDGES)
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(x, EDGES), before)
+        assert orthogonal(twin.convs[0].weight.manifold.projx(twin.convs[0].weight)).abs().max() < 1e-6
+    model.reset_parameters()
+    assert not torch.equal(model(x, EDGES), before)
+    assert orthogonal(model.convs[0].weight).abs().max() < 1e-6
+
+
+def test_compiles_without_a_graph_break(generator):
+    model = SMALL(3, 5, 2, num_layers=1)
+    x = torch.randn(NODES, 3, generator=generator)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, EDGES), model(x, EDGES))
+
+
+def test_repr_and_bad_options(generator):
+    assert str(H2HGCNConv(3, 4)) == "H2HGCNConv(3, 4)"
+    assert str(SMALL(3, 4, 2, num_layers=1)) == "H2HGCN(node, HEmbedding(3, 4), H2HGCNConv(4, 4))"
+    with pytest.raises(InputError, match=r"in_dim must be at least 1 and at most out_dim.*: got 4 and 3"):
+        H2HGCNConv(4, 3)
+    with pytest.raises(InputError, match=r"dropout must lie in \[0, 1\), got 1"):
+        H2HGCNConv(3, 4, dropout=1)
+    with pytest.raises(InputError, match="num_centroids must be at least 1, got 0"):
+        H2HGCN(3, 4, 2, num_layers=1, num_centroids=0)
+    with pytest.raises(InputError, match=r"edge_weight must have shape \(7,\), got \(3,\)"):
+        H2HGCNConv(3, 4)(points(generator, torch.float32), EDGES, torch.ones(3))
+    with pytest.raises(InputError, match=r"pairs of shape \(2, P\) are needed for the link task"):
+        H2HGCN(3, 4, None, num_layers=1, task="link")(torch.ones(NODES, 3), EDGES)
+    with pytest.raises(InputError, match="num_classes must be at least 2 for the node task, got None"):
+        H2HGCN(3, 4, None, num_layers=1)
