@@ -1,10 +1,12 @@
-"""Datasets with disjoint splits: published ones by name, and generated trees that need no file."""
+"""Datasets with disjoint splits: published ones by name, and generated trees that need no file; and their audit."""
 
+from hkconv.data.audit import Audit, audit_dataset
 from hkconv.data.catalog import DatasetInfo, describe, load
 from hkconv.data.dataset import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split
 from hkconv.data.trees import disease, hierarchy
 
 __all__ = [
+    "Audit",
     "DatasetInfo",
     "GraphDataset",
     "LinkDataset",
@@ -12,6 +14,7 @@ __all__ = [
     "NodeDataset",
     "OverlappingSplit",
     "Split",
+    "audit_dataset",
     "describe",
     "disease",
     "hierarchy",
