@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import hkconv
+from hkconv.cli.audit import audit
 from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
@@ -62,6 +63,7 @@ def hyperbolic_kernel_convolution(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(audit)
 app.command()(points)
 app.command()(bench)
 

@@ -124,6 +124,9 @@ def _footer(summary: "RunSummary") -> list[str]:
         f"files: {summary.folder}",
         f"check: hkconv evaluate {shlex.quote(str(summary.folder))}",
     ]
+    if "overlap" in dataset:
+        shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
+        lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
     if not summary.interrupted:
         return lines
     kept = [str(result.cell) for result in summary.cells if result.interrupted]

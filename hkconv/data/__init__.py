@@ -1,16 +1,20 @@
-"""Datasets with disjoint splits: published ones by name, and generated trees that need no file."""
+"""Datasets with disjoint splits: published ones by name, and generated trees that need no file; and their audit."""
 
+from hkconv.data.audit import Audit, audit_dataset
 from hkconv.data.catalog import DatasetInfo, describe, load
-from hkconv.data.dataset import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data.dataset import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split
 from hkconv.data.trees import disease, hierarchy
 
 __all__ = [
+    "Audit",
     "DatasetInfo",
     "GraphDataset",
     "LinkDataset",
     "LinkSplit",
     "NodeDataset",
+    "OverlappingSplit",
     "Split",
+    "audit_dataset",
     "describe",
     "disease",
     "hierarchy",

@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,9 +12,11 @@ from torch_geometric.data import Data
 
 from hkconv.data import sources
 from hkconv.data.checks import check_num_splits
-from hkconv.data.dataset import GraphDataset, LinkDataset, NodeDataset
+from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
 from hkconv.data.folders import data_root
+from hkconv.data.protocols import check_protocol, published_splits
 from hkconv.data.sources import Source, read_source
+from hkconv.data.split_files import check_split_file, read_splits
 from hkconv.data.splits import link_splits, masks_to_splits, stratified_folds, stratified_splits
 from hkconv.data.trees import DISEASE_FRACTIONS, disease, hierarchy
 from hkconv.errors import InputError
@@ -140,12 +142,14 @@ def load(
     *,
     root: str | os.PathLike[str] | None = None,
     task: str | None = None,
+    protocol: str = CLEAN,
+    split_file: str | os.PathLike[str] | None = None,
     num_splits: int = 10,
     seed: int = 0,
     undirected: bool = True,
     normalize_features: bool = False,
 ) -> Dataset:
-    """Load a dataset of the catalog with splits that are disjoint.
+    """Load a dataset of the catalog with splits that are disjoint, unless the published ones are asked for.
 
     Node datasets come with the ten Geom-GCN splits or, where there are none, stratified random ones; graph
     datasets with ten stratified folds and an inner validation split; link prediction with random divisions of
@@ -156,6 +160,9 @@ def load(
         root: folder of the raw files; see :func:`hkconv.data.folders.data_root` for where else we look.
         task: ``"node"``, ``"graph"`` or ``"link"``; by default the usual one. Every node dataset can be used
             for links.
+        protocol: ``"clean"`` or ``"published"``, see :mod:`hkconv.data.protocols`.
+        split_file: a file with splits to use instead, see :func:`hkconv.data.split_files.read_split_parts`;
+            they must be disjoint, and the dataset's protocol is then ``"own"``.
         num_splits: how many splits; at most ten for the Geom-GCN splits and for folds.
         seed: seed of random splits, and of an embedded dataset itself.
         undirected: give every edge of a node dataset both directions, without repeats and with its self
@@ -167,14 +174,19 @@ def load(
     """
     entry = _find(name)
     task = _choose_task(entry, task)
-    # Node splits are not looked at for links, and there may be fewer of them than link splits wanted.
-    dataset = _load_usual(entry, root, 1 if task == "link" else num_splits, seed)
+    check_protocol(protocol, entry.name, task)
+    check_split_file(split_file, protocol, task)
+    # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
+    are_usual = task != "link" and protocol == CLEAN and split_file is None
+    dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
     for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
         if undirected and not isinstance(dataset, GraphDataset):
             graph.edge_index = _both_directions(graph)
         if normalize_features:
             graph.x = _rows_sum_to_one(graph.x, entry.name)
-    return _as_links(dataset, num_splits, seed) if task == "link" else dataset
+    if task == "link":
+        return _as_links(dataset, num_splits, seed)
+    return dataset if are_usual else _divided_otherwise(dataset, split_file, num_splits)
 
 
 def describe(root: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
@@ -240,6 +252,16 @@ def _graph_dataset(entry: Entry, graphs: list[Data], num_splits: int, seed: int)
     splits = stratified_folds(labels, NUM_FOLDS, seed=seed)[:num_splits]
     plain = [_plain(graph) for graph in graphs]
     return GraphDataset(entry.name, plain, splits, entry.facts.classes, str(entry.origin))
+
+
+def _divided_otherwise(
+    dataset: NodeDataset | GraphDataset, split_file: str | os.PathLike[str] | None, num_splits: int
+) -> NodeDataset | GraphDataset:
+    labels = dataset.labels
+    if split_file is not None:
+        return replace(dataset, splits=read_splits(split_file, len(labels), num_splits), protocol=OWN)
+    check_num_splits(num_splits, f"dataset {dataset.name!r}")
+    return replace(dataset, splits=published_splits(dataset.name, labels, num_splits), protocol=PUBLISHED)
 
 
 def _as_links(dataset: NodeDataset, num_splits: int, seed: int) -> LinkDataset:

@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Mapping
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
+from hkconv.data.overlap import overlaps
 from hkconv.errors import InputError
 
 INTEGER_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -52,8 +52,8 @@ def check_labels(y: object, count: int, num_classes: int, owner: str) -> None:
         raise InputError(f"labels of {owner} have one class only ({int(y[0])}): at least two are needed")
 
 
-def check_disjoint(parts: Mapping[str, Tensor], owner: str) -> None:
-    """Every part is a non-empty 1-D int64 tensor without repeats and no two parts share a member."""
+def check_parts(parts: Mapping[str, Tensor], owner: str) -> None:
+    """Every part is a non-empty 1-D int64 tensor of indices of zero or more."""
     for name, members in parts.items():
         if not isinstance(members, Tensor) or members.dim() != 1 or members.dtype != torch.int64:
             raise InputError(f"{name} of {owner} must be a 1-D int64 tensor, got {_what(members)}")
@@ -61,13 +61,20 @@ def check_disjoint(parts: Mapping[str, Tensor], owner: str) -> None:
             raise InputError(f"{name} of {owner} is empty: every part needs at least one member")
         if int(members.min()) < 0:
             raise InputError(f"{name} of {owner} must hold indices of zero or more, got {int(members.min())}")
+
+
+def check_disjoint(parts: Mapping[str, Tensor], owner: str) -> None:
+    """The parts are as :func:`check_parts` wants them, without repeats, and no two share a member."""
+    check_parts(parts, owner)
+    for name, members in parts.items():
         repeats = len(members) - len(members.unique())
         if repeats:
             raise InputError(f"{name} of {owner} lists {repeats} of its members more than once")
-    for (first, first_members), (second, second_members) in combinations(parts.items(), 2):
-        shared = int(torch.isin(first_members, second_members).sum())
-        if shared:
-            raise InputError(f"{first} and {second} of {owner} share {shared} members: they must be disjoint")
+    for found in overlaps(parts):
+        if found.shared:
+            raise InputError(
+                f"{found.other} and {found.part} of {owner} share {found.shared} members: they must be disjoint"
+            )
 
 
 def check_pairs(pairs: object, name: str, owner: str) -> None:

@@ -1,6 +1,7 @@
 """What the rest of the library knows of a dataset: graphs, labels and splits that were checked on the way in.
 
-A split that leaks cannot be built: the dataclasses refuse overlapping parts, so that no result rests on one.
+A split that leaks cannot be built: the dataclasses refuse overlapping parts, so that no result rests on one. The one
+exception is what the paper's code does, which has a class of its own and is accepted under its own protocol alone.
 """
 
 from dataclasses import dataclass
@@ -16,10 +17,16 @@ from hkconv.data.checks import (
     check_features,
     check_labels,
     check_pairs,
+    check_parts,
     check_range,
 )
+from hkconv.data.overlap import overlaps
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.errors import InputError
+
+# How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
+CLEAN, PUBLISHED, OWN = "clean", "published", "own"
+PROTOCOLS = (CLEAN, PUBLISHED, OWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +49,18 @@ class Split:
     def largest_index(self) -> int:
         """The largest index mentioned."""
         return max(int(members.max()) for members in self.parts.values())
+
+    @property
+    def overlap(self) -> dict[str, float]:
+        """The shares ``val in train``, ``test in train`` and ``test in val`` of the different members of a part."""
+        return {found.name: found.share for found in overlaps(self.parts)}
+
+
+class OverlappingSplit(Split):
+    """Parts that may share and repeat members, for the protocol ``"published"`` and nothing else."""
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts, "a split")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +116,7 @@ class NodeDataset:
         splits: node indices; a split need not cover every node.
         num_classes: number of classes, larger than every label.
         source: where the data came from.
-        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+        protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
     """
 
     name: str
@@ -105,7 +124,7 @@ class NodeDataset:
     splits: list[Split]
     num_classes: int
     source: str
-    protocol: str = "clean"
+    protocol: str = CLEAN
     task: ClassVar[str] = "node"
 
     def __post_init__(self) -> None:
@@ -114,7 +133,12 @@ class NodeDataset:
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
         check_labels(self.graph.y, num_nodes, self.num_classes, owner)
-        _check_splits(self.splits, num_nodes, owner)
+        _check_splits(self.splits, self.protocol, num_nodes, owner)
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) labels of the nodes."""
+        return self.graph.y
 
     @property
     def num_features(self) -> int:
@@ -132,7 +156,7 @@ class GraphDataset:
         splits: indices into ``graphs``.
         num_classes: number of classes, larger than every label.
         source: where the data came from.
-        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+        protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
     """
 
     name: str
@@ -140,7 +164,7 @@ class GraphDataset:
     splits: list[Split]
     num_classes: int
     source: str
-    protocol: str = "clean"
+    protocol: str = CLEAN
     task: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:
@@ -150,7 +174,7 @@ class GraphDataset:
         for index, graph in enumerate(self.graphs):
             self._check_graph(graph, f"graph {index} of {owner}")
         check_labels(self.labels, len(self.graphs), self.num_classes, owner)
-        _check_splits(self.splits, len(self.graphs), owner)
+        _check_splits(self.splits, self.protocol, len(self.graphs), owner)
 
     def _check_graph(self, graph: Data, owner: str) -> None:
         check_features(graph.x, owner)
@@ -183,14 +207,14 @@ class LinkDataset:
         graph: ``x`` (N, F) float32 and ``edge_index`` (2, E) int64; labels are not looked at.
         splits: each divides all links of the graph.
         source: where the data came from.
-        protocol: how it is evaluated; ``"clean"`` for everything built in this room.
+        protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
     """
 
     name: str
     graph: Data
     splits: list[LinkSplit]
     source: str
-    protocol: str = "clean"
+    protocol: str = CLEAN
     task: ClassVar[str] = "link"
 
     def __post_init__(self) -> None:
@@ -198,7 +222,7 @@ class LinkDataset:
         check_features(self.graph.x, owner)
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
-        _check_splits(self.splits, num_nodes, owner)
+        _check_splits(self.splits, self.protocol, num_nodes, owner)
         links = link_keys(self.graph.edge_index, num_nodes)
         for split in self.splits:
             negatives = pair_keys(torch.cat([split.val_negatives, split.test_negatives], dim=1), num_nodes)
@@ -212,7 +236,11 @@ class LinkDataset:
         return self.graph.x.size(1)
 
 
-def _check_splits(splits: list[Split] | list[LinkSplit], count: int, owner: str) -> None:
+def _check_splits(splits: list[Split] | list[LinkSplit], protocol: str, count: int, owner: str) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(f"protocol of {owner} must be {' or '.join(map(repr, PROTOCOLS))}, got {protocol!r}")
     if not splits:
         raise InputError(f"{owner} has no splits: at least one is needed")
+    if protocol != PUBLISHED and any(isinstance(split, OverlappingSplit) for split in splits):
+        raise InputError(f"{owner} has splits that may overlap: they are for protocol {PUBLISHED!r}, not {protocol!r}")
     check_range(max(split.largest_index for split in splits), count, owner)

@@ -1,8 +1,10 @@
 """From a recipe to what it names: the dataset, the models and how to train them."""
 
+from statistics import fmean
 from typing import Any
 
-from hkconv.data import GraphDataset, load
+from hkconv.data import GraphDataset, Split, load
+from hkconv.data.dataset import PUBLISHED
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
@@ -17,6 +19,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
         recipe.dataset,
         root=recipe.data,
         task=recipe.task,
+        protocol=recipe.protocol,
+        split_file=recipe.split_file,
         num_splits=recipe.num_splits,
         seed=recipe.seed,
         undirected=recipe.undirected,
@@ -27,7 +31,7 @@ def load_dataset(recipe: Recipe) -> Dataset:
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:
     """What is written of a dataset beside a result, and what a checkpoint must agree with."""
     graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
-    return {
+    description = {
         "name": dataset.name,
         "task": dataset.task,
         "source": dataset.source,
@@ -38,6 +42,9 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "num_features": dataset.num_features,
         "num_classes": _num_classes(dataset),
     }
+    if dataset.protocol == PUBLISHED:
+        description["overlap"] = _mean_overlap(dataset.splits)
+    return description
 
 
 def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
@@ -55,6 +62,11 @@ def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
     given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "capture")
     return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
+
+
+def _mean_overlap(splits: list[Split]) -> dict[str, float]:
+    found = [split.overlap for split in splits]
+    return {name: fmean(overlap[name] for overlap in found) for name in found[0]}
 
 
 def _num_classes(dataset: Dataset) -> int | None:

@@ -17,6 +17,7 @@ from hkconv.errors import InputError
 from hkconv.training.settings import Settings
 
 MODEL_NAMES = ("hkn", "mlp", "gcn", "hybonet", "hgcn")
+PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
 
@@ -117,6 +118,8 @@ class Recipe:
     task: str | None = _choice(
         None, ("node", "graph", "link"), "Task; by default the dataset's usual one.", optional=True
     )
+    protocol: str = _choice("clean", PROTOCOL_NAMES, "Disjoint splits, or those of the paper's code, which overlap.")
+    split_file: str | None = _text(None, "a file", "JSON or .npz file with your own splits.", optional=True)
     models: tuple[str, ...] = _field(
         DEFAULT_MODELS,
         Rule(tuple, f"different names from {', '.join(MODEL_NAMES)}", _are_models, "Models to train, with commas."),

@@ -114,6 +114,25 @@ def test_bad_recipe(hkconv, in_empty_folder, content, words):
     assert os.listdir(in_empty_folder) == ["recipe.yaml"]
 
 
+def test_an_overlapping_split_file_leaves_nothing(hkconv, in_empty_folder):
+    Path("mine.json").write_text('{"train": [1, 2], "val": [3], "test": [2, 4]}')
+    line = hkconv.fails("train", "--split-file", "mine.json", "--num-splits", 1, "--out", "run")
+    assert "train and test of split 0 of mine.json share 1 members: they must be disjoint" in line
+    assert os.listdir(in_empty_folder) == ["mine.json"]
+
+
+def test_published_graphs_report_their_best_validation_score(hkconv, real_data):
+    result = hkconv("train", "ptc", "--protocol", "published", *QUICK, "--data", real_data, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "protocol published" in result.stdout
+    assert (
+        "overlap of the splits: 0.0 % of val in train, 0.0 % of test in train, 100.0 % of test in val" in result.stdout
+    )
+    for cell in json.loads(Path("run/summary.json").read_text())["cells"]:
+        assert cell["test_metric"] == cell["val_metric"]
+    assert hkconv("evaluate", "run", "--data", real_data).exit_code == 0
+
+
 def test_a_folder_in_use(hkconv, in_empty_folder):
     Path("run").mkdir()
     Path("run/mine.txt").touch()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split
 from hkconv.errors import InputError
 
 
@@ -50,6 +50,32 @@ def test_split_refuses_an_empty_part(empty):
 def test_split_refuses_masks_in_place_of_indices():
     with refused("train of a split must be a 1-D int64 tensor, got torch.bool of shape (3,)"):
         Split(torch.ones(3, dtype=torch.bool), indices(1), indices(2))
+
+
+def test_splits_know_their_overlap():
+    assert Split(indices(0), indices(1), indices(2)).overlap == {
+        "val in train": 0,
+        "test in train": 0,
+        "test in val": 0,
+    }
+    overlapping = OverlappingSplit(indices(0, 1, 1), indices(2, 2), indices(1, 2, 3, 3))
+    assert overlapping.overlap == {"val in train": 0, "test in train": 1 / 3, "test in val": 1 / 3}
+
+
+def test_an_overlapping_split_is_for_the_published_protocol_alone():
+    splits = [Split(indices(0), indices(1), indices(2)), OverlappingSplit(indices(0, 1), indices(1), indices(1))]
+    arguments = "foo", graph(), splits, 2, "test"
+    assert NodeDataset(*arguments, protocol="published").protocol == "published"
+    for protocol in ("clean", "own"):
+        with refused(f"dataset 'foo' has splits that may overlap: they are for protocol 'published', not '{protocol}'"):
+            NodeDataset(*arguments, protocol=protocol)
+    with refused("protocol of dataset 'foo' must be 'clean' or 'published' or 'own', got 'fair'"):
+        NodeDataset(*arguments, protocol="fair")
+
+
+def test_an_overlapping_split_is_not_empty():
+    with refused("val of a split is empty"):
+        OverlappingSplit(indices(0), indices(), indices(0))
 
 
 def test_a_sound_node_dataset_is_accepted():

@@ -1,3 +1,5 @@
+import pytest
+
 from hkconv.models import create
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
 from hkconv.training.recipe import MODEL_NAMES, Recipe
@@ -31,3 +33,17 @@ def test_description_holds_sizes(molecules):
     assert (found["name"], found["task"], found["protocol"]) == ("shapes", "graph", "clean")
     assert (found["num_graphs"], found["num_classes"], found["num_features"]) == (40, 2, 1)
     assert found["num_nodes"] == sum(graph.num_nodes for graph in molecules.graphs)
+
+
+def test_published_data_is_described_with_its_overlap(real_data):
+    recipe = Recipe(dataset="texas", protocol="published", num_splits=2, data=str(real_data))
+    found = describe_dataset(load_dataset(recipe))
+    assert found["protocol"] == "published"
+    assert found["overlap"]["test in train"] == pytest.approx((26 / 42 + 34 / 42) / 2)
+    assert "overlap" not in describe_dataset(load_dataset(Recipe(dataset="texas", data=str(real_data))))
+
+
+def test_own_splits_reach_the_dataset(tmp_path):
+    (tmp_path / "mine.json").write_text('{"train": [1], "val": [2], "test": [3]}')
+    dataset = load_dataset(Recipe(num_splits=1, split_file=str(tmp_path / "mine.json")))
+    assert dataset.protocol == "own" and dataset.splits[0].test.tolist() == [3]

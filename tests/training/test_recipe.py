@@ -6,8 +6,9 @@ from dataclasses import fields
 import pytest
 
 from hkconv import models
+from hkconv.data.protocols import CHOICES
 from hkconv.errors import InputError
-from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file
+from hkconv.training.recipe import MODEL_NAMES, PROTOCOL_NAMES, Recipe, make_recipe, read_recipe_file
 
 
 def test_defaults_are_valid_and_fit_in_json():
@@ -18,6 +19,10 @@ def test_defaults_are_valid_and_fit_in_json():
 
 def test_model_names_are_those_of_the_models():
     assert set(models.MODELS) == set(MODEL_NAMES)
+
+
+def test_protocols_are_those_of_the_data():
+    assert PROTOCOL_NAMES == CHOICES
 
 
 def test_needs_no_torch():
@@ -64,6 +69,7 @@ def test_text_is_read_as_a_person_means_it():
         ("points", "grid", "optimal or random or trainable"),
         ("attention", "dot", "distance or none"),
         ("act", "tanh", "relu or none"),
+        ("protocol", "fair", "clean or published"),
         ("task", "regression", "node or graph or link or none"),
         ("models", [], "different names from hkn, mlp, gcn"),
         ("models", ["hkn", "hkn"], "different names"),

@@ -1,0 +1,266 @@
+"""What can be wrong with a dataset and its splits before any model is trained: leaks first, then the graph itself."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.utils import coalesce
+
+from hkconv.data.catalog import load
+from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset
+from hkconv.data.isomorphism import same_graphs
+from hkconv.data.overlap import Overlap, overlaps
+from hkconv.data.pairs import link_keys, pairs_of_keys
+from hkconv.data.split_files import check_split_file, read_split_parts
+from hkconv.data.twins import label_agreement, num_with_twin, same_neighbours, same_rows, same_tuples
+
+# Leaves of one hub have the same neighbours in any graph: a single shared neighbour is no sign of a copy.
+NEIGHBOURS_OF_A_COPY = 2
+# Twins count as a leak if there are more of them than chance makes, and if they share the label as copies do.
+# Measured with clean splits: raw Chameleon and Squirrel have 44 to 50 and 34 to 40 % such test nodes, which agree in
+# over 99 % of the pairs; no other node dataset has more than 9 % in any split. Of the test graphs of IMDB-BINARY and
+# IMDB-MULTI 52 and 75 % have a twin, but twins agree in 67 and 36 % of the pairs, little more than chance: these are
+# small graphs that happen to be the same.
+TWINS_BY_CHANCE = 0.10
+AGREEMENT_OF_COPIES = 0.95
+
+
+@dataclass(frozen=True)
+class Twins:
+    """One meaning of "alike", for all members of a dataset.
+
+    Args:
+        name: what twins have in common, apart from the label.
+        number: (N,) int64, equal for members that are alike, below zero for members that are like nobody.
+        agreement: the share of pairs of alike members with the same label; None without such a pair.
+        can_leak: whether twins of this kind are judged; the others are for information.
+    """
+
+    name: str
+    number: Tensor
+    agreement: float | None
+    can_leak: bool
+
+    @classmethod
+    def of(cls, name: str, number: Tensor, y: Tensor, can_leak: bool = False) -> "Twins":
+        """Members of equal ``number``, with their agreement on the labels ``y``."""
+        return cls(name, number, label_agreement(y, number), can_leak)
+
+
+@dataclass(frozen=True)
+class SplitAudit:
+    """One split, every member counted once.
+
+    Args:
+        overlaps: val in train, test in train, test in val.
+        repeats: entries of a part beyond the first of a member, all parts together.
+        twins: for each kind of twins, the test members with a training member that is alike and has the same label.
+        class_counts: for each part, the members of each class.
+    """
+
+    overlaps: list[Overlap]
+    repeats: int
+    twins: dict[str, int]
+    class_counts: dict[str, list[int]]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Members of each part."""
+        return {part: sum(counts) for part, counts in self.class_counts.items()}
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What the graphs of a dataset are like, all together; a neighbour is another node.
+
+    Args:
+        nodes: number of nodes.
+        links: pairs of different nodes with an edge in either direction.
+        one_way_links: those with an edge in one direction only; zero for an undirected graph.
+        self_loops: edges from a node to itself.
+        isolated: nodes without a neighbour in either direction.
+        without_in_neighbours, without_out_neighbours: nodes that nobody points to, and that point to nobody.
+        features: number of feature columns.
+        constant_features: those with the same value everywhere.
+        homophily: edge homophily, the share of links whose nodes have the same label; None for graph labels and without
+            links.
+    """
+
+    nodes: int
+    links: int
+    one_way_links: int
+    self_loops: int
+    isolated: int
+    without_in_neighbours: int
+    without_out_neighbours: int
+    features: int
+    constant_features: int
+    homophily: float | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything found about a dataset and its splits."""
+
+    name: str
+    task: str
+    protocol: str
+    class_counts: list[int]
+    splits: list[SplitAudit]
+    twins: list[Twins]
+    graph: GraphFacts
+
+    @property
+    def leaks(self) -> list[str]:
+        """What makes test scores untrustworthy, one sentence each; empty for a sound split."""
+        return [*self._overlap_leaks(), *self._twin_leaks()]
+
+    def _overlap_leaks(self) -> list[str]:
+        by_pair = zip(*(split.overlaps for split in self.splits))
+        return [
+            self._sentence(
+                [(entry.shared, entry.members) for entry in found],
+                f"{found[0].part} {self.task}s are {found[0].other} {self.task}s",
+            )
+            for found in by_pair
+            if any(entry.shared for entry in found)
+        ]
+
+    def _twin_leaks(self) -> list[str]:
+        leaks = []
+        for kind in self.twins:
+            counts = [(split.twins[kind.name], split.sizes["test"]) for split in self.splits]
+            are_copies = kind.can_leak and (kind.agreement or 0) >= AGREEMENT_OF_COPIES
+            if are_copies and max(count / total for count, total in counts) > TWINS_BY_CHANCE:
+                what = f"test {self.task}s have a {self.task} with the same {kind.name} and label in train"
+                leaks.append(self._sentence(counts, what))
+        return leaks
+
+    @staticmethod
+    def _sentence(counts: list[tuple[int, int]], what: str) -> str:
+        """For how many members something holds, given the count and the total of each split."""
+        shares = sorted(count / total for count, total in counts)
+        span = _percent(shares[0]) if shares[0] == shares[-1] else f"{_percent(shares[0])}-{_percent(shares[-1])}"
+        first = f"split 0: {counts[0][0]} of {counts[0][1]}, {_percent(counts[0][0] / counts[0][1])} %"
+        return f"{span} % of the unique {what} ({first})"
+
+
+def audit_dataset(
+    name: str,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    protocol: str = CLEAN,
+    split_file: str | os.PathLike[str] | None = None,
+) -> Audit:
+    """Audit a dataset of the catalog, with its edges as it defines them.
+
+    Args:
+        name, root, protocol: as for :func:`hkconv.data.load`. Datasets for links are audited for their node task.
+        split_file: a file with splits to audit instead; here they may overlap.
+
+    Returns:
+        What was found.
+    """
+    dataset = load(name, root=root, protocol=protocol, undirected=False)
+    if isinstance(dataset, LinkDataset):
+        dataset = load(name, root=root, protocol=protocol, undirected=False, task="node")
+    check_split_file(split_file, protocol, dataset.task)
+    if split_file is None:
+        return audit_splits(dataset, [split.parts for split in dataset.splits], dataset.protocol)
+    return audit_splits(dataset, read_split_parts(split_file, len(dataset.labels)), OWN)
+
+
+def audit_splits(dataset: NodeDataset | GraphDataset, splits: list[Mapping[str, Tensor]], protocol: str) -> Audit:
+    """Audit splits of a dataset, which may overlap.
+
+    Args:
+        dataset: graphs and labels; its own splits are not looked at.
+        splits: for each split its train, val and test indices by name.
+        protocol: what the splits are called.
+
+    Returns:
+        What was found.
+    """
+    y, num_classes = dataset.labels, dataset.num_classes
+    twins = _graph_twins(dataset) if isinstance(dataset, GraphDataset) else _node_twins(dataset)
+    # Twins share their label, for others give nothing away.
+    labelled = {kind.name: _with_labels(kind.number, y) for kind in twins}
+    return Audit(
+        name=dataset.name,
+        task=dataset.task,
+        protocol=protocol,
+        class_counts=torch.bincount(y, minlength=num_classes).tolist(),
+        splits=[_audit_split(parts, labelled, y, num_classes) for parts in splits],
+        twins=twins,
+        graph=_graph_facts(dataset),
+    )
+
+
+def _audit_split(parts: Mapping[str, Tensor], twins: dict[str, Tensor], y: Tensor, num_classes: int) -> SplitAudit:
+    unique = {name: members.unique() for name, members in parts.items()}
+    return SplitAudit(
+        overlaps=overlaps(parts),
+        repeats=sum(len(parts[name]) - len(members) for name, members in unique.items()),
+        twins={name: num_with_twin(parts["test"], parts["train"], number) for name, number in twins.items()},
+        class_counts={
+            name: torch.bincount(y[members], minlength=num_classes).tolist() for name, members in unique.items()
+        },
+    )
+
+
+def _node_twins(dataset: NodeDataset) -> list[Twins]:
+    graph = dataset.graph
+    neighbours = same_neighbours(graph)
+    degree = _num_neighbours(graph.edge_index, graph.num_nodes)
+    several = torch.where(degree >= NEIGHBOURS_OF_A_COPY, neighbours, -1)
+    some = torch.where(degree >= 1, neighbours, -1)
+    features = same_tuples(neighbours, same_rows(graph.x))
+    return [
+        Twins.of("neighbours", some, graph.y),
+        Twins.of(f"{NEIGHBOURS_OF_A_COPY}+ neighbours", several, graph.y, can_leak=True),
+        Twins.of("neighbours and features", features, graph.y, can_leak=True),
+    ]
+
+
+def _graph_twins(dataset: GraphDataset) -> list[Twins]:
+    return [Twins.of("edges and features", same_graphs(dataset.graphs), dataset.labels, can_leak=True)]
+
+
+def _with_labels(number: Tensor, y: Tensor) -> Tensor:
+    return torch.where(number >= 0, same_tuples(number, y), -1)
+
+
+def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
+    graph = Batch.from_data_list(dataset.graphs) if isinstance(dataset, GraphDataset) else dataset.graph
+    edges, num_nodes = coalesce(graph.edge_index), graph.num_nodes
+    loops = edges[0] == edges[1]
+    source, target = edges[:, ~loops]
+    links = link_keys(edges, num_nodes)
+    first, second = pairs_of_keys(links, num_nodes)
+    has_homophily = dataset.task == "node" and len(links) > 0
+    return GraphFacts(
+        nodes=num_nodes,
+        links=len(links),
+        one_way_links=2 * len(links) - len(source),
+        self_loops=int(loops.sum()),
+        isolated=int((_num_neighbours(edges, num_nodes) == 0).sum()),
+        without_in_neighbours=int((torch.bincount(target, minlength=num_nodes) == 0).sum()),
+        without_out_neighbours=int((torch.bincount(source, minlength=num_nodes) == 0).sum()),
+        features=graph.x.size(1),
+        constant_features=int((graph.x == graph.x[:1]).all(dim=0).sum()),
+        homophily=(graph.y[first] == graph.y[second]).double().mean().item() if has_homophily else None,
+    )
+
+
+def _num_neighbours(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """(N,) how many other nodes have an edge to or from a node."""
+    ends = pairs_of_keys(link_keys(edge_index, num_nodes), num_nodes).flatten()
+    return torch.bincount(ends, minlength=num_nodes)
+
+
+def _percent(share: float) -> str:
+    """A whole number, but one digit of what would be rounded to zero."""
+    return f"{100 * share:.0f}" if share == 0 or share >= 0.01 else f"{100 * share:.1g}"

@@ -1,0 +1,120 @@
+"""Splits from a file of the user's: JSON with indices, or NumPy arrays with masks as Geom-GCN stores its own."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hkconv.data.checks import check_disjoint, check_num_splits, check_parts, check_range
+from hkconv.data.dataset import CLEAN, Split
+from hkconv.errors import InputError
+
+PART_NAMES = ("train", "val", "test")
+
+
+def check_split_file(split_file: str | os.PathLike[str] | None, protocol: str, task: str) -> None:
+    """A split file, if there is one, is for nodes or graphs and not asked for beside the published splits."""
+    if split_file is None:
+        return
+    if task == "link":
+        raise InputError("split_file is for node and graph tasks, not for links")
+    if protocol != CLEAN:
+        raise InputError(f"split_file takes the place of the splits of protocol {protocol!r}: give one of the two")
+
+
+def read_split_parts(path: str | os.PathLike[str], count: int) -> list[dict[str, Tensor]]:
+    """The splits in a file, which may overlap: for an audit.
+
+    Args:
+        path: ``.json`` with ``{"train": [...], "val": [...], "test": [...]}``, indices from 0, or a list of such
+            splits; or ``.npz`` with ``train_mask``, ``val_mask`` and ``test_mask``, (N,) for one split or (S, N) for
+            S of them, also under the names ``train_masks`` and so on.
+        count: number of nodes or graphs of the dataset, N.
+
+    Returns:
+        For each split its index tensors by name: not empty, within range.
+    """
+    path = Path(path)
+    readers = {".json": _read_json, ".npz": _read_masks}
+    if path.suffix not in readers:
+        raise InputError(f"split file must end in {' or '.join(readers)}, got {path}")
+    try:
+        splits = readers[path.suffix](path, count)
+    except OSError as error:
+        raise InputError(f"split file {path} cannot be read ({error.strerror})") from None
+    for index, parts in enumerate(splits):
+        owner = f"split {index} of {path}"
+        check_parts(parts, owner)
+        check_range(max(int(members.max()) for members in parts.values()), count, str(path))
+    return splits
+
+
+def read_splits(path: str | os.PathLike[str], count: int, num_splits: int) -> list[Split]:
+    """The first splits in a file, which must be disjoint: for everything but an audit.
+
+    Args:
+        path: see :func:`read_split_parts`.
+        count: number of nodes or graphs of the dataset.
+        num_splits: how many splits.
+
+    Returns:
+        ``num_splits`` splits.
+    """
+    found = read_split_parts(path, count)
+    check_num_splits(num_splits, f"split file {path}", most=len(found))
+    for index, parts in enumerate(found):
+        check_disjoint(parts, f"split {index} of {path}")
+    return [Split(**parts) for parts in found[:num_splits]]
+
+
+def _read_json(path: Path, count: int) -> list[dict[str, Tensor]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"split file {path} is not valid JSON") from None
+    splits = content if isinstance(content, list) else [content]
+    if not splits:
+        raise InputError(f"split file {path} holds no split")
+    return [_indices(split, f"split {index} of {path}") for index, split in enumerate(splits)]
+
+
+def _indices(split: Any, owner: str) -> dict[str, Tensor]:
+    if not isinstance(split, dict) or set(split) != set(PART_NAMES):
+        raise InputError(f"{owner} must have the keys {', '.join(PART_NAMES)} and no other")
+    for name, members in split.items():
+        # A bool is an int to Python, and a mask of true and false would pass as indices 1 and 0.
+        if not isinstance(members, list) or any(type(member) is not int for member in members):
+            raise InputError(f"{name} of {owner} must be a list of whole numbers")
+    return {name: torch.tensor(split[name], dtype=torch.int64) for name in PART_NAMES}
+
+
+def _read_masks(path: Path, count: int) -> list[dict[str, Tensor]]:
+    try:
+        arrays = dict(np.load(path, allow_pickle=False))
+    # What NumPy raises depends on whether it meets text, half an archive, a pickle or a single array.
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):
+        raise InputError(f"split file {path} is not a valid .npz file of plain arrays") from None
+    masks = [_masks(arrays, name, count, path) for name in PART_NAMES]
+    if len({len(mask) for mask in masks}) > 1:
+        raise InputError(f"the masks in split file {path} must hold the same number of splits")
+    return [dict(zip(PART_NAMES, map(_members, split))) for split in zip(*masks)]
+
+
+def _masks(arrays: dict[str, np.ndarray], name: str, count: int, path: Path) -> np.ndarray:
+    """(S, N) masks of one part."""
+    key = next((key for key in (f"{name}_mask", f"{name}_masks") if key in arrays), None)
+    if key is None:
+        raise InputError(f"split file {path} must hold {name}_mask, got {', '.join(arrays) or 'nothing'}")
+    mask = np.atleast_2d(arrays[key])
+    if mask.ndim != 2 or mask.shape[1] != count or not np.isin(mask, (0, 1)).all():
+        raise InputError(f"{key} of split file {path} must hold {count} zeros and ones a split, got shape {mask.shape}")
+    return mask
+
+
+def _members(mask: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.flatnonzero(mask))

@@ -1,0 +1,85 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+SOUND = {"train": [1, 2, 3], "val": [4], "test": [5, 6]}
+
+
+def rows(stdout, heading):
+    """The rows of the table whose heading starts with a word, as lists of words."""
+    lines = stdout.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(heading))
+    table = lines[start + 2 :]
+    return [line.split() for line in table[: table.index("")]]
+
+
+def test_texas_as_published(hkconv, real_data):
+    result = hkconv("audit", "texas", "--protocol", "published", "--data", real_data)
+    assert result.exit_code == 1, result.output
+    assert " ".join(rows(result.stdout, "split  train")[0]) == "0 160 42 42 88 24 (57 %) 26 (62 %) 11 (26 %)"
+    assert "of the unique test nodes are train nodes (split 0: 26 of 42, 62 %)" in result.stdout
+    assert rows(result.stdout, "class")[1] == ["1", "1", "0-1", "0-1", "0"]
+    for words in (
+        "directed, 249 of them one way; 16 self loops",
+        "no out-neighbours  78 (43 %)",
+        "203 of 1703",
+        "0.061",
+    ):
+        assert words in result.stdout
+
+
+def test_a_clean_dataset_within_80_columns(hkconv, real_data):
+    result = hkconv("audit", "texas", "--data", real_data)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("texas: node task, protocol clean") and lines[-1] == "no leak found"
+    assert max(map(len, lines)) <= 80
+    assert [row[:4] for row in rows(result.stdout, "split  train")] == [[str(i), "87", "59", "37"] for i in range(10)]
+
+
+def test_raw_chameleon_leaks_and_the_filtered_one_does_not(hkconv, real_data):
+    raw = hkconv("audit", "chameleon", "--data", real_data)
+    assert raw.exit_code == 1
+    assert rows(raw.stdout, "split         neighbours")[0][:4] == ["0", "213", "(47", "%)"]
+    assert hkconv("audit", "chameleon-filtered", "--data", real_data).exit_code == 0
+
+
+def test_graphs_without_a_test_set(hkconv, real_data):
+    result = hkconv("audit", "PTC", "--protocol", "published", "--data", real_data)
+    assert result.exit_code == 1
+    assert "leak: 100 % of the unique test graphs are val graphs" in result.stdout
+    assert "homophily" not in result.stdout and "undirected" in result.stdout
+
+
+def test_own_splits(hkconv):
+    Path("sound.json").write_text(json.dumps(SOUND))
+    result = hkconv("audit", "tree", "--split-file", "sound.json")
+    assert result.exit_code == 0, result.output
+    assert "tree: node task, protocol own" in result.stdout
+    Path("faulty.json").write_text(json.dumps({**SOUND, "test": [3, 6]}))
+    result = hkconv("audit", "tree", "--split-file", "faulty.json")
+    assert result.exit_code == 1
+    assert "leak: 50 % of the unique test nodes are train nodes" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("tre",), "unknown dataset 'tre': did you mean tree"),
+        (("tree", "--protocol", "fair"), "protocol must be 'clean' or 'published', got 'fair'"),
+        (("tree", "--protocol", "published"), "'published' does not cover the node task of dataset 'tree'"),
+        (("tree", "--split-file", "absent.json"), "split file absent.json cannot be read"),
+        (("tree", "--split-file", "splits.txt"), "split file must end in .json or .npz"),
+        (("texas", "--data", "nowhere"), "nowhere"),
+    ],
+)
+def test_bad_input(hkconv, in_empty_folder, arguments, words):
+    assert words in hkconv.fails("audit", *arguments)
+    assert os.listdir(in_empty_folder) == []
+
+
+def test_indices_beyond_the_dataset(hkconv):
+    Path("mine.json").write_text(json.dumps({**SOUND, "test": [971]}))
+    assert "mentions index 971, but indices end at 970" in hkconv.fails("audit", "tree", "--split-file", "mine.json")
