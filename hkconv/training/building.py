@@ -45,7 +45,7 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
     return {
         "in_features": dataset.num_features,
-        "num_classes": _num_classes(dataset),
+        "num_classes": _num_logits(dataset),
         "task": dataset.task,
         **{field: getattr(recipe, field) for field in chosen},
     }
@@ -55,6 +55,11 @@ def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
     given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "capture")
     return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
+
+
+def _num_logits(dataset: Dataset) -> int | None:
+    """What a model calls its number of classes: one logit for every answer to every question."""
+    return dataset.num_classes * dataset.num_questions if isinstance(dataset, GraphDataset) else _num_classes(dataset)
 
 
 def _num_classes(dataset: Dataset) -> int | None:

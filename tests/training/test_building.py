@@ -31,3 +31,13 @@ def test_description_holds_sizes(molecules):
     assert (found["name"], found["task"], found["protocol"]) == ("shapes", "graph", "clean")
     assert (found["num_graphs"], found["num_classes"], found["num_features"]) == (40, 2, 1)
     assert found["num_nodes"] == sum(graph.num_nodes for graph in molecules.graphs)
+
+
+def test_a_model_has_two_logits_for_each_question(questions):
+    recipe = Recipe(dataset="tree")
+    for name in MODEL_NAMES:
+        config = model_config(recipe, name, questions)
+        assert (config["num_classes"], config["in_features"]) == (4, 3)
+        create(name, **config)
+    found = describe_dataset(questions)
+    assert (found["num_classes"], found["num_features"]) == (2, 3)
