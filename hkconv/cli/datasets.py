@@ -26,9 +26,14 @@ def datasets(
     location.no_wrap, location.overflow = False, "fold"
     for info in describe(data):
         sizes = (info.graphs, info.nodes, info.edges, info.features, info.classes)
-        table.add_row(info.name, info.task, *map(str, sizes), _short(info.location, str(root)))
+        table.add_row(info.name, info.task, *map(_count, sizes), _short(info.location, str(root)))
     print_table(table)
     typer.echo(f"Folders are in {root}; + not there yet, will be downloaded; - not there and has no download.")
+
+
+def _count(number: int) -> str:
+    """The number, from a million on in millions: a line has 80 columns."""
+    return str(number) if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
 
 
 def _short(location: str, root: str) -> str:

@@ -14,6 +14,7 @@ from hkconv.data import sources
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
 from hkconv.data.folders import data_root
+from hkconv.data.molecules import Molecules, load_molecules, molecules
 from hkconv.data.protocols import check_protocol, published_splits
 from hkconv.data.sources import Source, read_source
 from hkconv.data.split_files import check_split_file, read_splits
@@ -22,6 +23,7 @@ from hkconv.data.trees import DISEASE_FRACTIONS, disease, hierarchy
 from hkconv.errors import InputError
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
+Origin = Source[list[Data]] | Molecules | Callable[..., NodeDataset]
 
 NODE_TASKS = ("node", "link")
 LINK_FIRST = ("link", "node")
@@ -36,7 +38,8 @@ NUM_FOLDS = 10
 class Facts:
     """Sizes of a dataset, totals over its graphs; an undirected edge and a self loop count one each.
 
-    Those of embedded datasets are for seed 0; other seeds differ by a few nodes.
+    Those of embedded datasets are for seed 0; other seeds differ by a few nodes. Those of ``ogbg-molpcba`` come from
+    the averages that OGB gives. A dataset with several yes-or-no questions has two classes, no and yes.
     """
 
     graphs: int
@@ -53,14 +56,14 @@ class Entry:
     Args:
         name: its name, lower case with hyphens.
         facts: its sizes.
-        origin: the raw files, or the generator of an embedded dataset.
+        origin: the raw files, a file of molecules, or the generator of an embedded dataset.
         tasks: what it can be used for, the usual one first.
         fractions: of stratified random node splits; None where the data brings its own splits.
     """
 
     name: str
     facts: Facts
-    origin: Source | Callable[..., NodeDataset]
+    origin: Origin
     tasks: tuple[str, ...] = NODE_TASKS
     fractions: tuple[float, float, float] | None = None
 
@@ -125,13 +128,44 @@ _ENTRIES = (
         GRAPH_TASKS,
     ),
     Entry(
+        "enzymes-labels",
+        Facts(600, 19580, 37282, 3, 6),
+        sources.tu("ENZYMES", "node_labels"),
+        GRAPH_TASKS,
+    ),
+    Entry(
         "proteins",
         Facts(1113, 43471, 81044, 4, 2),
         sources.tu("PROTEINS", "node_labels", "node_attributes"),
         GRAPH_TASKS,
     ),
+    Entry(
+        "proteins-labels",
+        Facts(1113, 43471, 81044, 3, 2),
+        sources.tu("PROTEINS", "node_labels"),
+        GRAPH_TASKS,
+    ),
     Entry("imdb-binary", Facts(1000, 19773, 96531, 136, 2), sources.tu("IMDB-BINARY"), GRAPH_TASKS),
     Entry("imdb-multi", Facts(1500, 19502, 98903, 89, 3), sources.tu("IMDB-MULTI"), GRAPH_TASKS),
+    Entry(
+        "ogbg-molhiv",
+        Facts(41127, 1049163, 1129688, 174, 2),
+        molecules("hiv.csv.gz", "HIV_active", metric="ROC-AUC", split_folder="ogbg_molhiv_split"),
+        GRAPH_TASKS,
+    ),
+    Entry(
+        "ogbg-molpcba",
+        Facts(437929, 11386154, 12305805, 174, 2),
+        molecules("pcba.csv.gz", "PCBA-", metric="AP", split_folder="ogbg_molpcba_split"),
+        GRAPH_TASKS,
+    ),
+    Entry("muv", Facts(93087, 2255846, 2446126, 174, 2), molecules("muv.csv.gz", "MUV-", metric="AP"), GRAPH_TASKS),
+    Entry(
+        "tox21",
+        Facts(7831, 145459, 151095, 174, 2),
+        molecules("tox21.csv.gz", "NR-", "SR-", metric="ROC-AUC"),
+        GRAPH_TASKS,
+    ),
 )
 
 CATALOG = {entry.name: entry for entry in _ENTRIES}
@@ -152,8 +186,8 @@ def load(
     """Load a dataset of the catalog with splits that are disjoint, unless the published ones are asked for.
 
     Node datasets come with the ten Geom-GCN splits or, where there are none, stratified random ones; graph
-    datasets with ten stratified folds and an inner validation split; link prediction with random divisions of
-    the links into 85/5/10 %. Split i is the same however many are asked for.
+    datasets with ten stratified folds and an inner validation split, molecules with OGB's split or random ones; link
+    prediction with random divisions of the links into 85/5/10 %. Split i is the same however many are asked for.
 
     Args:
         name: a name that :func:`describe` lists; capitals do not matter, nor ``_`` for ``-``.
@@ -163,7 +197,8 @@ def load(
         protocol: ``"clean"`` or ``"published"``, see :mod:`hkconv.data.protocols`.
         split_file: a file with splits to use instead, see :func:`hkconv.data.split_files.read_split_parts`;
             they must be disjoint, and the dataset's protocol is then ``"own"``.
-        num_splits: how many splits; at most ten for the Geom-GCN splits and for folds.
+        num_splits: how many splits; at most ten for the Geom-GCN splits and for folds. OGB's split is one, however
+            many are asked for.
         seed: seed of random splits, and of an embedded dataset itself.
         undirected: give every edge of a node dataset both directions, without repeats and with its self
             loops; False keeps the edges as the dataset defines them.
@@ -179,6 +214,8 @@ def load(
     # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
     are_usual = task != "link" and protocol == CLEAN and split_file is None
     dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
+    if normalize_features:
+        _check_numbers(dataset)
     for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
         if undirected and not isinstance(dataset, GraphDataset):
             graph.edge_index = _both_directions(graph)
@@ -226,6 +263,8 @@ def _choose_task(entry: Entry, task: str | None) -> str:
 def _load_usual(
     entry: Entry, root: str | os.PathLike[str] | None, num_splits: int, seed: int
 ) -> NodeDataset | GraphDataset:
+    if isinstance(entry.origin, Molecules):
+        return load_molecules(entry.origin, data_root(root), entry.name, num_splits, seed)
     if not isinstance(entry.origin, Source):
         return entry.origin(num_splits=num_splits, seed=seed)
     graphs = read_source(entry.origin, data_root(root), entry.name)
@@ -281,6 +320,14 @@ def _both_directions(graph: Data) -> Tensor:
     return to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
 
 
+def _check_numbers(dataset: NodeDataset | GraphDataset) -> None:
+    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
+        raise InputError(
+            f"normalize_features must be off for dataset {dataset.name!r}: its features are categories, one-hot, "
+            "and all rows have the same sum"
+        )
+
+
 def _rows_sum_to_one(x: Tensor, name: str) -> Tensor:
     if bool((x < 0).any()):
         raise InputError(
@@ -291,7 +338,9 @@ def _rows_sum_to_one(x: Tensor, name: str) -> Tensor:
     return x / torch.where(total > 0, total, 1)
 
 
-def _location(origin: Source | Callable[..., NodeDataset], root: Path) -> str:
+def _location(origin: Origin, root: Path) -> str:
+    if isinstance(origin, Molecules):
+        origin = origin.raw
     if not isinstance(origin, Source):
         return "embedded"
     folder = root / origin.folder

@@ -27,15 +27,26 @@ def check_features(x: object, owner: str) -> None:
         raise InputError(f"features of {owner} contain NaN or Inf, first in row {int(bad_rows[0])}")
 
 
+def check_columns(x: object, num_columns: int, owner: str) -> None:
+    """``x`` is a non-empty (N, C) integer matrix of column numbers in [0, num_columns)."""
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.dtype not in INTEGER_TYPES or x.size(1) == 0:
+        raise InputError(f"features of {owner} must be a 2-D integer tensor (nodes, ones of a node), got {_what(x)}")
+    if x.size(0) == 0:
+        raise InputError(f"{owner} is an empty graph: at least one node is needed")
+    if int(x.min()) < 0 or int(x.max()) >= num_columns:
+        raise InputError(
+            f"features of {owner} must name columns in [0, {num_columns}), got {int(x.min())} to {int(x.max())}"
+        )
+
+
 def check_edges(edge_index: object, num_nodes: int, owner: str) -> None:
     """``edge_index`` is a (2, E) integer tensor with entries in [0, num_nodes)."""
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
         raise InputError(f"edge_index of {owner} must have shape (2, edges), got {_what(edge_index)}")
     if edge_index.dtype not in INTEGER_TYPES:
         raise InputError(f"edge_index of {owner} must hold integers (torch.int64), got {edge_index.dtype}")
-    outside = ((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()
-    if len(outside):
-        column = int(outside[0])
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+        column = int(((edge_index < 0) | (edge_index >= num_nodes)).any(dim=0).nonzero()[0])
         raise InputError(
             f"edge_index of {owner} must stay within [0, {num_nodes}), "
             f"but column {column} is {tuple(edge_index[:, column].tolist())}"
@@ -50,6 +61,22 @@ def check_labels(y: object, count: int, num_classes: int, owner: str) -> None:
         raise InputError(f"labels of {owner} must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
     if len(y.unique()) < 2:
         raise InputError(f"labels of {owner} have one class only ({int(y[0])}): at least two are needed")
+
+
+def check_answers(y: object, owner: str) -> None:
+    """``y`` holds (count, questions) floats, each 0, 1 or NaN, and one question at least has both answers."""
+    if not isinstance(y, Tensor) or y.dim() != 2 or y.size(1) == 0 or not y.is_floating_point():
+        raise InputError(f"labels of {owner} must be a 2-D float tensor (graphs, questions), got {_what(y)}")
+    other = y[(y != 0) & (y != 1) & ~y.isnan()]
+    if len(other):
+        raise InputError(f"labels of {owner} must be 0, 1 or NaN, got {float(other[0])}")
+    if not both_answers(y).any():
+        raise InputError(f"labels of {owner} have no question with both answers: at least one is needed")
+
+
+def both_answers(y: Tensor) -> Tensor:
+    """(T,) whether each question, a column of ``y``, has a 0 and a 1."""
+    return (y == 0).any(dim=0) & (y == 1).any(dim=0)
 
 
 def check_parts(parts: Mapping[str, Tensor], owner: str) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data.checks import (
+    check_answers,
+    check_columns,
     check_disjoint,
     check_edges,
     check_features,
@@ -27,6 +29,9 @@ from hkconv.errors import InputError
 # How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
 CLEAN, PUBLISHED, OWN = "clean", "published", "own"
 PROTOCOLS = (CLEAN, PUBLISHED, OWN)
+
+# How answers to yes-or-no questions are scored.
+QUESTION_METRICS = ("ROC-AUC", "AP")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +155,18 @@ class NodeDataset:
 class GraphDataset:
     """Many graphs, each to be classified as a whole.
 
+    Either a graph has one of several classes, or it answers several yes-or-no questions at once, as a molecule that
+    was tested for several effects. Then ``y`` is (1, T) float32 with 1, 0 or, where nobody knows, NaN.
+
     Args:
         name: name in the catalog.
         graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64.
         splits: indices into ``graphs``.
-        num_classes: number of classes, larger than every label.
+        num_classes: number of classes, larger than every label; 2 for questions, no and yes.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
+        metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions.
+        num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
     """
 
     name: str
@@ -165,6 +175,8 @@ class GraphDataset:
     num_classes: int
     source: str
     protocol: str = CLEAN
+    metric: str = "accuracy"
+    num_columns: int | None = None
     task: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:
@@ -173,26 +185,43 @@ class GraphDataset:
             raise InputError(f"{owner} has no graphs: at least one is needed")
         for index, graph in enumerate(self.graphs):
             self._check_graph(graph, f"graph {index} of {owner}")
-        check_labels(self.labels, len(self.graphs), self.num_classes, owner)
+        if self.metric == "accuracy":
+            check_labels(self.labels, len(self.graphs), self.num_classes, owner)
+        elif self.metric in QUESTION_METRICS:
+            check_answers(self.labels, owner)
+        else:
+            accepted = ", ".join(("accuracy", *QUESTION_METRICS))
+            raise InputError(f"metric of {owner} must be one of {accepted}, got {self.metric!r}")
         _check_splits(self.splits, self.protocol, len(self.graphs), owner)
 
     def _check_graph(self, graph: Data, owner: str) -> None:
-        check_features(graph.x, owner)
+        if self.num_columns is None:
+            check_features(graph.x, owner)
+        else:
+            check_columns(graph.x, self.num_columns, owner)
         check_edges(graph.edge_index, graph.x.size(0), owner)
-        if graph.x.size(1) != self.num_features:
-            raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {self.num_features}")
-        if not isinstance(graph.y, Tensor) or graph.y.numel() != 1:
+        first = self.graphs[0]
+        if graph.x.size(1) != first.x.size(1):
+            raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {first.x.size(1)}")
+        if self.metric == "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.numel() != 1):
             raise InputError(f"{owner} must have one label, y of shape (1,)")
+        if self.metric != "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.shape != (1, first.y.size(-1))):
+            raise InputError(f"{owner} must answer every question of graph 0, y of shape (1, {first.y.size(-1)})")
 
     @property
     def labels(self) -> Tensor:
-        """(G,) labels of the graphs."""
-        return torch.cat([graph.y.reshape(1) for graph in self.graphs])
+        """(G,) classes of the graphs or their (G, T) answers."""
+        return torch.cat([graph.y.reshape(1) if self.metric == "accuracy" else graph.y for graph in self.graphs])
+
+    @property
+    def num_questions(self) -> int:
+        """Number of yes-or-no questions T; 1 where the only question is which class."""
+        return 1 if self.metric == "accuracy" else self.graphs[0].y.size(1)
 
     @property
     def num_features(self) -> int:
-        """Number of feature columns."""
-        return self.graphs[0].x.size(1)
+        """Number of feature columns that a model sees."""
+        return self.graphs[0].x.size(1) if self.num_columns is None else self.num_columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -16,22 +17,24 @@ from hkconv.errors import InputError
 
 FILES_NAMED_IN_ERRORS = 4
 
+Content = TypeVar("Content")
+
 
 @dataclass(frozen=True)
-class Source:
+class Source(Generic[Content]):
     """Raw files below a data root and the function that reads them.
 
     Args:
         folder: where the files lie, relative to the data root.
         files: the files that must be there.
-        read: makes the graphs from a root laid out as the data root.
+        read: makes the content, mostly a list of graphs, from a root laid out as the data root.
         pyg_class: name of the PyG dataset class that ``read`` opens; empty where PyG has none.
         can_download: whether PyG fetches missing files.
     """
 
     folder: str
     files: tuple[str, ...]
-    read: Callable[[Path], list[Data]]
+    read: Callable[[Path], Content]
     pyg_class: str = ""
     can_download: bool = False
 
@@ -43,8 +46,8 @@ class Source:
         return f"{self.folder} (PyG {self.pyg_class})" if self.pyg_class else self.folder
 
 
-def read_source(source: Source, root: Path, name: str) -> list[Data]:
-    """The graphs of a source, downloaded first where files are missing and PyG knows where to find them.
+def read_source(source: Source[Content], root: Path, name: str) -> Content:
+    """The content of a source, downloaded first where files are missing and PyG knows where to find them.
 
     Args:
         source: what to read.
@@ -52,7 +55,7 @@ def read_source(source: Source, root: Path, name: str) -> list[Data]:
         name: the dataset's name, for error messages.
 
     Returns:
-        The graphs, one for a node dataset.
+        What its ``read`` makes.
     """
     if source.missing(root):
         _download(source, root, name)
@@ -150,15 +153,17 @@ def planetoid(name: str) -> Source:
 
 
 def tu(name: str, *node_files: str, can_download: bool = True) -> Source:
-    """A graph classification set of the TU collection with node labels one-hot and node attributes.
+    """A graph classification set of the TU collection.
 
-    Graphs without either get the one-hot degree, over the degrees that occur in the dataset.
+    ``node_files`` says what becomes features: ``"node_labels"``, one-hot, and ``"node_attributes"``, as they are.
+    Without either a node's features are its degree, one-hot, with a column for every degree from zero to the
+    largest of the whole dataset: structure alone, no label is looked at.
     """
 
     def read(root: Path) -> list[Data]:
         from torch_geometric.datasets import TUDataset
 
-        graphs = list(TUDataset(str(root / "tu"), name, use_node_attr=True))
+        graphs = list(TUDataset(str(root / "tu"), name, use_node_attr="node_attributes" in node_files))
         return graphs if node_files else _with_degree_features(graphs)
 
     parts = ("A", "graph_indicator", "graph_labels", *node_files)

@@ -1,8 +1,8 @@
-"""Lets PyG read raw files without writing beside them.
+"""Keeps what is made from raw files in the user's cache, and lets PyG process them there.
 
 PyG writes a ``processed`` folder next to ``raw``, but a data root may be read-only or shared. So the raw folder
-is linked into the user's cache and processed there. PyG writes its processed file bit by bit; to keep other
-processes from seeing half of it, each works in a private folder and renames the finished one into place.
+is linked into the user's cache and processed there. Files are written bit by bit; to keep other processes from
+seeing half of one, each works in a private folder and renames the finished one into place.
 """
 
 import hashlib
@@ -30,25 +30,40 @@ def staged(root: Path, raw_folder: str, process: Callable[[Path], object]) -> Pa
         The folder in the cache to open the PyG dataset from.
     """
     raw = (root / raw_folder).resolve()
+
+    def link_and_process(private: Path) -> None:
+        _link(raw, private / raw_folder)
+        process(private)
+
+    return made_once((fingerprint(*sorted(raw.iterdir())), torch_geometric.__version__), link_and_process)
+
+
+def made_once(identity: object, make: Callable[[Path], object]) -> Path:
+    """A folder of the cache that was filled when it was first asked for.
+
+    Args:
+        identity: what the content depends on, with a ``repr`` that changes whenever it does.
+        make: fills the empty folder that it is given.
+
+    Returns:
+        The filled folder.
+    """
     home = cache_folder() / "staged"
-    finished = home / _fingerprint(raw)
+    finished = home / hashlib.sha256(repr(identity).encode()).hexdigest()[:32]
     if finished.is_dir():
         return finished
     private = _private_folder(home)
     try:
-        _link(raw, private / raw_folder)
-        process(private)
+        make(private)
         _rename_unless_there(private, finished)
     finally:
         shutil.rmtree(private, ignore_errors=True)
     return finished
 
 
-def _fingerprint(raw: Path) -> str:
-    """Changes with the folder, any raw file in it, and the PyG that processes them."""
-    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(raw.iterdir())]
-    identity = repr((str(raw), files, torch_geometric.__version__))
-    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+def fingerprint(*files: Path) -> list[tuple[str, int, int]]:
+    """Changes with the path, the size and the time of change of any of the files."""
+    return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
 
 
 def _private_folder(home: Path) -> Path:

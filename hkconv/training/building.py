@@ -52,7 +52,7 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
     return {
         "in_features": dataset.num_features,
-        "num_classes": _num_classes(dataset),
+        "num_classes": _num_logits(dataset),
         "task": dataset.task,
         **{field: getattr(recipe, field) for field in chosen},
     }
@@ -67,6 +67,11 @@ def fit_settings(recipe: Recipe, seed: int) -> Settings:
 def _mean_overlap(splits: list[Split]) -> dict[str, float]:
     found = [split.overlap for split in splits]
     return {name: fmean(overlap[name] for overlap in found) for name in found[0]}
+
+
+def _num_logits(dataset: Dataset) -> int | None:
+    """What a model calls its number of classes: one logit for every answer to every question."""
+    return dataset.num_classes * dataset.num_questions if isinstance(dataset, GraphDataset) else _num_classes(dataset)
 
 
 def _num_classes(dataset: Dataset) -> int | None:

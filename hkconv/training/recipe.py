@@ -142,7 +142,7 @@ class Recipe:
     epochs: int = _whole(Settings.epochs, 1, "The most epochs to train for.")
     patience: int = _whole(Settings.patience, 1, "Stop after this many epochs without a better validation score.")
     batch_size: int = _whole(Settings.batch_size, 1, "Graphs in a batch of a graph task.")
-    num_splits: int = _whole(3, 1, "How many of the dataset's splits to train on.")
+    num_splits: int = _whole(3, 1, "How many of the dataset's splits to train on; OGB's have one.")
     seeds: int = _whole(1, 1, "How many trainings on each split.")
     seed: int = _whole(0, 0, "First seed.")
     undirected: bool = _flag(True, "Give every edge both directions.")

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,9 +12,12 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data.binary_features import write_out
+from hkconv.data.checks import both_answers
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.data.seeding import seeded_generator
-from hkconv.training.metrics import accuracy, roc_auc
+from hkconv.errors import InputError
+from hkconv.training.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
 
@@ -25,6 +28,8 @@ BATCH_STREAM = 2**31 + 1
 
 # Enough to keep a device busy, few enough for its memory. It does not change a result: graphs do not mix.
 GRAPHS_AT_ONCE = 512
+
+QUESTION_METRICS = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Task(ABC):
     are drawn with, if they are drawn.
     """
 
-    metric: ClassVar[str]
-    chance: ClassVar[str]
+    metric: str
+    chance: str
     generator: torch.Generator | None = None
 
     @abstractmethod
@@ -107,7 +112,8 @@ class GraphTask(Task):
     chance = "majority class"
 
     def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
-        self.device = reference.device
+        self.device, self.dtype = reference.device, reference.dtype
+        self.num_columns = dataset.num_columns
         # Batches are put together on the CPU: on a GPU each graph would cost several launches and a wait.
         on_cpu = torch.empty(0, dtype=reference.dtype)
         self.parts = {
@@ -122,20 +128,69 @@ class GraphTask(Task):
         return (_sent(batch, self.device) for batch in self.loader)
 
     def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
-        return F.cross_entropy(_graph_logits(model, batch), batch.y)
+        return self.loss_of(self._logits(model, batch), batch.y)
 
     @torch.no_grad()
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
         if part not in self.whole:
             self.whole[part] = [_sent(batch, self.device) for batch in DataLoader(self.parts[part], GRAPHS_AT_ONCE)]
         model.eval()
-        logits = torch.cat([_graph_logits(model, batch) for batch in self.whole[part]])
+        logits = torch.cat([self._logits(model, batch) for batch in self.whole[part]])
         labels = torch.cat([batch.y for batch in self.whole[part]])
-        return _class_scores(logits, labels)
+        return torch.stack([self.metric_of(logits, labels), self.loss_of(logits, labels).double()])
 
     def chance_score(self) -> float:
-        train, test = (torch.cat([graph.y for graph in self.parts[part]]) for part in ("train", "test"))
-        return _majority_accuracy(train, test)
+        return _majority_accuracy(self._labels("train"), self._labels("test"))
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of some graphs."""
+        return F.cross_entropy(logits, labels)
+
+    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The metric of some graphs."""
+        return accuracy(logits, labels)
+
+    def _logits(self, model: torch.nn.Module, batch: Data) -> Tensor:
+        x = batch.x if self.num_columns is None else write_out(batch.x, self.num_columns, self.dtype)
+        return model(x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
+
+    def _labels(self, part: str) -> Tensor:
+        return torch.cat([graph.y for graph in self.parts[part]])
+
+
+class QuestionTask(GraphTask):
+    r"""Graphs that answer :math:`T` yes-or-no questions: binary cross entropy, averaged over the known answers.
+
+    A model has two logits for each question, no and yes, of which it is the difference that counts:
+    :math:`p = \operatorname{softmax}(z_{no}, z_{yes})_{yes} = \sigma(z_{yes} - z_{no})`. With one question this is
+    classification with two classes. A model whose logits are negative distances could not say yes with one alone.
+    """
+
+    chance = "constant score"
+
+    def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
+        super().__init__(dataset, split, reference, batch_size, seed)
+        self.metric = dataset.metric
+        for part in ("val", "test"):
+            if not both_answers(self._labels(part)).any():
+                raise InputError(
+                    f"no question of dataset {dataset.name!r} has both answers in {part} of this split: "
+                    f"{self.metric} needs at least one"
+                )
+
+    def chance_score(self) -> float:
+        labels = self._labels("test")
+        return QUESTION_METRICS[self.metric](torch.zeros_like(labels), labels).item()
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        known = ~labels.isnan()
+        answers = torch.where(known, labels, 0).to(logits)
+        losses = F.binary_cross_entropy_with_logits(_yes_over_no(logits), answers, known.to(logits), reduction="sum")
+        # A batch may happen to hold no answer at all; then there is nothing to learn from it.
+        return losses / known.sum().clamp(min=1)
+
+    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return QUESTION_METRICS[self.metric](_yes_over_no(logits), labels)
 
 
 class LinkTask(Task):
@@ -207,13 +262,15 @@ def make_task(
     if isinstance(dataset, NodeDataset):
         return NodeTask(dataset, split, reference)
     if isinstance(dataset, GraphDataset):
-        return GraphTask(dataset, split, reference, batch_size, seed)
+        kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
+        return kind(dataset, split, reference, batch_size, seed)
     return LinkTask(dataset, split, reference, seed)
 
 
 def _moved(graph: Data, reference: Tensor) -> Data:
-    """The graph on the reference's device, its features in the reference's type."""
-    moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
+    """The graph on the reference's device, its features in the reference's type unless they are column numbers."""
+    x = graph.x.to(reference) if graph.x.is_floating_point() else graph.x.to(reference.device)
+    moved = Data(x=x, edge_index=graph.edge_index.to(reference.device))
     if graph.y is not None:
         moved.y = graph.y.to(reference.device)
     return moved
@@ -224,8 +281,10 @@ def _sent(values: Sendable, device: torch.device) -> Sendable:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def _graph_logits(model: torch.nn.Module, batch: Data) -> Tensor:
-    return model(batch.x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
+def _yes_over_no(logits: Tensor) -> Tensor:
+    """(N, 2 T) logits, no and yes of one question after the other, to the (N, T) log-odds of yes."""
+    no, yes = logits.unflatten(-1, (-1, 2)).unbind(-1)
+    return yes - no
 
 
 def _class_scores(logits: Tensor, labels: Tensor) -> Tensor:

@@ -27,9 +27,18 @@ NODE_TABLE = {
 GRAPH_TABLE = {
     "ptc": (344, 2, 25.56, 25.96, 19),
     "enzymes": (600, 6, 32.63, 62.14, 3 + 18),
+    "enzymes-labels": (600, 6, 32.63, 62.14, 3),
     "proteins": (1113, 2, 39.06, 72.82, 3 + 1),
+    "proteins-labels": (1113, 2, 39.06, 72.82, 3),
     "imdb-binary": (1000, 2, 19.77, 96.53, 136),
     "imdb-multi": (1500, 3, 13.00, 65.94, 89),
+}
+# Mean atoms and bonds as OGB gives them, and MoleculeNet's for the others; reading them whole takes too long here.
+MOLECULE_TABLE = {
+    "ogbg-molhiv": (41127, 25.5, 27.5),
+    "ogbg-molpcba": (437929, 26.0, 28.1),
+    "muv": (93087, 24.2, 26.3),
+    "tox21": (7831, 18.6, 19.3),
 }
 EMBEDDED = ["tree", "disease"]
 
@@ -75,6 +84,13 @@ def test_graph_datasets_are_the_published_ones(load_real, name):
     assert torch.equal(tested.sort().values, torch.arange(graphs))
 
 
+@pytest.mark.parametrize("name", MOLECULE_TABLE)
+def test_molecules_are_described_with_their_published_means(name):
+    facts, (graphs, mean_nodes, mean_edges) = CATALOG[name].facts, MOLECULE_TABLE[name]
+    assert (facts.graphs, facts.features, facts.classes) == (graphs, 174, 2)
+    assert (facts.nodes / graphs, facts.edges / graphs) == pytest.approx((mean_nodes, mean_edges), abs=0.06)
+
+
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_datasets_need_no_root(name, monkeypatch):
     monkeypatch.setenv("HKCONV_DATA", "no such folder")
@@ -84,7 +100,7 @@ def test_embedded_datasets_need_no_root(name, monkeypatch):
 
 
 def test_the_whole_catalog_is_tested():
-    assert {*NODE_TABLE, *GRAPH_TABLE, *EMBEDDED, "disease-nc", "disease-lp"} == set(CATALOG)
+    assert {*NODE_TABLE, *GRAPH_TABLE, *MOLECULE_TABLE, *EMBEDDED, "disease-nc", "disease-lp"} == set(CATALOG)
 
 
 def test_the_root_is_left_as_it_was(load_real, real_data):
@@ -258,6 +274,7 @@ def test_describe_says_where_each_would_load_from(tmp_path):
     assert list(infos) == list(CATALOG)
     assert infos["tree"].location == "embedded"
     assert infos["airport"].location == str(tmp_path / "hgcn/airport")
+    assert infos["ogbg-molpcba"].location == f"absent: {tmp_path / 'molecules'}"
     assert infos["texas"].location == f"download to {tmp_path / 'webkb/texas/raw'}"
     assert infos["cornell-legacy"].location == f"absent: {tmp_path / 'webkb_legacy/cornell/raw'}"
     assert (infos["ptc"].task, infos["disease-lp"].task, infos["cora"].task) == ("graph", "link", "node")

@@ -162,6 +162,62 @@ def test_graphs_of_one_class_and_no_graphs_are_refused():
         graph_dataset([])
 
 
+def questions(*answers, metric="AP", **changes):
+    graphs = [graph(y=torch.tensor([row]), **changes) for row in answers]
+    return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test", metric=metric)
+
+
+def test_a_graph_may_answer_several_questions():
+    dataset = questions([0.0, 1.0], [1.0, float("nan")], [float("nan"), 1.0])
+    assert dataset.num_questions == 2 and dataset.labels.shape == (3, 2)
+    assert graph_dataset(labelled_graphs(0, 1, 1)).num_questions == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (
+            ([0.0], [1.0, 0.0], [1.0]),
+            "graph 1 of dataset 'foo' must answer every question of graph 0, y of shape (1, 1)",
+        ),
+        (([0.0], [0.5], [1.0]), "labels of dataset 'foo' must be 0, 1 or NaN, got 0.5"),
+        (([0], [1], [1]), "labels of dataset 'foo' must be a 2-D float tensor (graphs, questions), got torch.int64"),
+        (([0.0, 1.0], [0.0, 1.0], [float("nan"), 1.0]), "labels of dataset 'foo' have no question with both answers"),
+    ],
+)
+def test_faulty_answers_are_refused(answers, message):
+    with refused(message):
+        questions(*answers)
+
+
+def test_an_unknown_metric_is_refused():
+    with refused("metric of dataset 'foo' must be one of accuracy, ROC-AUC, AP, got 'F1'"):
+        questions([0.0], [1.0], [1.0], metric="F1")
+
+
+def column_dataset(x):
+    graphs = [graph(x=x, y=torch.tensor([label])) for label in (0, 1, 1)]
+    return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test", num_columns=7)
+
+
+def test_features_may_be_listed_by_their_columns():
+    assert column_dataset(torch.full((5, 2), 6, dtype=torch.uint8)).num_features == 7
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(5, 2), "features of graph 0 of dataset 'foo' must be a 2-D integer tensor"),
+        (torch.zeros(0, 2, dtype=torch.uint8), "graph 0 of dataset 'foo' is an empty graph"),
+        (torch.full((5, 2), 7), "features of graph 0 of dataset 'foo' must name columns in [0, 7), got 7 to 7"),
+        (torch.full((5, 2), -1), "must name columns in [0, 7), got -1 to -1"),
+    ],
+)
+def test_faulty_columns_are_refused(x, message):
+    with refused(message):
+        column_dataset(x)
+
+
 def pairs(*values):
     return torch.tensor(values, dtype=torch.int64).t()
 

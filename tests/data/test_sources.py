@@ -91,12 +91,14 @@ def test_graphs_without_features_get_their_degrees_one_hot(tmp_path):
     assert pair.x.tolist() == [[0, 1, 0], [0, 1, 0]]
 
 
-def test_node_attributes_and_labels_are_both_features(tmp_path):
+def test_node_attributes_and_labels_are_features_as_asked_for(tmp_path):
     raw = write_tu(tmp_path, "TINY")
     (raw / "TINY_node_labels.txt").write_text("0\n1\n0\n1\n1\n")
     (raw / "TINY_node_attributes.txt").write_text("0.5\n1.5\n2.5\n3.5\n4.5\n")
     path, _ = read_source(tu("TINY", "node_labels", "node_attributes"), tmp_path, "tiny")
     assert path.x.tolist() == [[0.5, 1, 0], [1.5, 0, 1], [2.5, 1, 0]]
+    path, _ = read_source(tu("TINY", "node_labels"), tmp_path, "tiny")
+    assert path.x.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 def test_changed_raw_files_are_read_anew(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hkconv.data.staging import staged
+from hkconv.data.staging import made_once, staged
 from hkconv.errors import InputError
 
 RAW = "family/member/raw"
@@ -71,6 +71,17 @@ def test_a_failure_leaves_nothing_behind(root, cache):
         staged(root, RAW, fail)
     assert list(cache.iterdir()) == []
     assert result(staged(root, RAW, process)) == "6"
+
+
+def test_what_is_made_is_made_once_for_each_identity(cache):
+    def writer(text):
+        return lambda folder: (folder / "made.txt").write_text(text)
+
+    first = made_once(("numbers", 1), writer("first"))
+    assert made_once(("numbers", 1), lambda folder: pytest.fail("made twice")) == first
+    second = made_once(("numbers", 2), writer("second"))
+    assert [(folder / "made.txt").read_text() for folder in (first, second)] == ["first", "second"]
+    assert first.parent == cache
 
 
 def test_files_are_copied_where_links_are_not_allowed(root, monkeypatch):

@@ -36,6 +36,22 @@ def molecules() -> GraphDataset:
 
 
 @pytest.fixture
+def questions(molecules) -> GraphDataset:
+    """The same graphs with their degrees one-hot and two questions: is it a ring, is it a path of five nodes or more?
+
+    Of every third graph the first answer is unknown, of the next the second.
+    """
+    graphs = []
+    for index, shape in enumerate(molecules.graphs):
+        is_ring, is_long_path = bool(shape.y), not shape.y and shape.num_nodes >= 5
+        answers = torch.tensor([[float(is_ring), float(is_long_path)]])
+        if index % 3 < 2:
+            answers[0, index % 3] = torch.nan
+        graphs.append(Data(x=shape.x.to(torch.uint8), edge_index=shape.edge_index, y=answers))
+    return GraphDataset("questions", graphs, molecules.splits, 2, "test", metric="ROC-AUC", num_columns=3)
+
+
+@pytest.fixture
 def tree_for_every_name(monkeypatch, tree) -> NodeDataset:
     """Every recipe trains on the small tree."""
     monkeypatch.setattr(building, "load", lambda *_, **__: tree)

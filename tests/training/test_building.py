@@ -47,3 +47,13 @@ def test_own_splits_reach_the_dataset(tmp_path):
     (tmp_path / "mine.json").write_text('{"train": [1], "val": [2], "test": [3]}')
     dataset = load_dataset(Recipe(num_splits=1, split_file=str(tmp_path / "mine.json")))
     assert dataset.protocol == "own" and dataset.splits[0].test.tolist() == [3]
+
+
+def test_a_model_has_two_logits_for_each_question(questions):
+    recipe = Recipe(dataset="tree")
+    for name in MODEL_NAMES:
+        config = model_config(recipe, name, questions)
+        assert (config["num_classes"], config["in_features"]) == (4, 3)
+        create(name, **config)
+    found = describe_dataset(questions)
+    assert (found["num_classes"], found["num_features"]) == (2, 3)

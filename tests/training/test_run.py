@@ -167,3 +167,13 @@ def test_damaged_metrics(tree_for_every_name, tmp_path):
 def test_deterministic_run_ends_as_it_began(tree_for_every_name, tmp_path):
     train_run(quick(tmp_path, models=("gcn",), deterministic=True))
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_dataset_with_fewer_splits_is_trained_on_those_it_has(monkeypatch, questions, tmp_path):
+    monkeypatch.setattr(building, "load", lambda *_, **__: questions)
+    summary = train_run(quick(tmp_path / "run", num_splits=3, seeds=2))
+    assert [(result.split, result.seed) for result in summary.cells if result.model == "gcn"] == [(0, 0), (0, 1)]
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["num_splits"] == 1
+    assert (summary.metric, summary.chance_rule, summary.chance.mean) == ("ROC-AUC", "constant score", 0.5)
+    again = train_run(quick(tmp_path / "run", num_splits=3, seeds=2), resume=True)
+    assert [result.test_metric for result in again.cells] == [result.test_metric for result in summary.cells]

@@ -1,11 +1,19 @@
+from dataclasses import replace
 from itertools import chain
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
+from hkconv.data import GraphDataset, Split
+from hkconv.data.binary_features import write_out
 from hkconv.data.pairs import pair_keys
-from hkconv.models import MLP
-from hkconv.training.tasks import GraphTask, LinkTask, NodeTask, make_task
+from hkconv.errors import InputError
+from hkconv.models import GCN, MLP
+from hkconv.training.loop import fit
+from hkconv.training.metrics import mean_average_precision, mean_roc_auc
+from hkconv.training.settings import Settings
+from hkconv.training.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, make_task
 
 
 class Constant(torch.nn.Module):
@@ -60,6 +68,90 @@ def test_graph_task_evaluates_whole_parts(molecules):
     task = make_task(molecules, molecules.splits[0], model.logits, batch_size=3)
     assert task.evaluate(model, "test").metric == 0.5
     assert task.chance_score() == 0.5
+
+
+def test_question_task_averages_over_the_known_answers(questions, dtype):
+    """Against the loss of each known answer by itself."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(40, 4, dtype=dtype, generator=generator, requires_grad=True)
+    task = make_task(questions, questions.splits[0], logits)
+    assert isinstance(task, QuestionTask)
+    labels = questions.labels
+    expected = []
+    for row, answers in zip(logits, labels):
+        for question, answer in enumerate(answers.tolist()):
+            if answer in (0, 1):
+                expected.append(-row[2 * question : 2 * question + 2].softmax(0)[int(answer)].log())
+    assert 0 < len(expected) < labels.numel()
+    loss = task.loss_of(logits, labels)
+    torch.testing.assert_close(loss, torch.stack(expected).mean())
+    loss.backward()
+    unknown = labels.isnan().repeat_interleave(2, dim=1)
+    assert unknown.any() and (logits.grad[unknown] == 0).all() and (logits.grad[~unknown] != 0).all()
+
+
+def test_a_batch_without_answers_teaches_nothing(questions):
+    logits = torch.randn(3, 4, requires_grad=True)
+    task = make_task(questions, questions.splits[0], logits)
+    loss = task.loss_of(logits, torch.full((3, 2), torch.nan))
+    loss.backward()
+    assert loss == 0 and (logits.grad == 0).all()
+
+
+def test_one_question_is_classification_with_two_classes(molecules):
+    graphs = [Data(x=graph.x, edge_index=graph.edge_index, y=graph.y[:, None].float()) for graph in molecules.graphs]
+    question = GraphDataset("rings", graphs, molecules.splits, 2, "test", metric="ROC-AUC")
+    logits = torch.randn(40, 2)
+    losses = [
+        make_task(dataset, dataset.splits[0], logits).loss_of(logits, dataset.labels)
+        for dataset in (question, molecules)
+    ]
+    torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize(("metric", "chance"), [("ROC-AUC", 0.5), ("AP", None)])
+def test_question_task_scores_whole_parts(questions, metric, chance):
+    dataset = replace(questions, metric=metric)
+    model = GCN(3, 4, 4, num_layers=1, task="graph")
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=3)
+    assert task.metric == metric
+    graphs = [dataset.graphs[index] for index in dataset.splits[0].test.tolist()]
+    with torch.no_grad():
+        logits = torch.cat([model(write_out(graph.x, 3, torch.float32), graph.edge_index) for graph in graphs])
+    yes_over_no = logits[:, 1::2] - logits[:, ::2]
+    labels = torch.cat([graph.y for graph in graphs])
+    measure = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}[metric]
+    score = task.evaluate(model, "test")
+    assert score.metric == pytest.approx(measure(yes_over_no, labels).item(), abs=1e-6)
+    assert score.loss == pytest.approx(task.loss_of(logits, labels).item(), rel=1e-5)
+    share = ((labels == 1).sum(0) / (~labels.isnan()).sum(0)).mean().item()
+    assert task.chance_score() == pytest.approx(share if chance is None else chance)
+
+
+def test_listed_columns_are_written_out_in_the_models_type(questions, dtype):
+    model = Constant(4, dtype)
+    task = make_task(questions, questions.splits[0], model.logits, batch_size=24)
+    (batch,) = task.batches()
+    task.loss(model, batch)
+    x, _, _ = model.seen
+    assert x.dtype == dtype and x.shape == (batch.num_nodes, 3)
+    assert torch.equal(x.argmax(dim=1), batch.x.flatten().long()) and (x.sum(dim=1) == 1).all()
+
+
+def test_a_split_that_cannot_be_scored_is_refused(questions):
+    labels = questions.labels
+    no_rings = ((labels[:, 0] != 1) & (labels[:, 1] != 1)).nonzero().flatten()[:2]
+    rest = torch.tensor([index for index in range(40) if index not in no_rings])
+    with pytest.raises(InputError, match="no question of dataset 'questions' has both answers in val of this split"):
+        make_task(questions, Split(rest[:20], no_rings, rest[20:]), torch.empty(0))
+
+
+def test_questions_are_learned(questions):
+    model = GCN(3, 8, 4, num_layers=2, task="graph")
+    result = fit(model, questions, questions.splits[0], Settings(epochs=40, batch_size=8, weight_decay=0.0))
+    assert result.metric == "ROC-AUC" and result.test_metric > 0.95
+    best = max(epoch.val_metric for epoch in result.history)
+    assert result.history[result.best_epoch - 1].val_metric == best == result.val_metric
 
 
 def test_link_task_draws_new_negatives_and_passes_messages_over_training_links_alone(links):
