@@ -3,10 +3,40 @@
 import torch
 
 from hkconv.errors import InputError
-from hkconv.models.baselines import GCN, HGCN, MLP, HGCNConv, HyboNet, HyboNetConv
+from hkconv.models.baselines import (
+    GAT,
+    GCN,
+    GCNII,
+    GIN,
+    GMT,
+    H2HGCN,
+    HGCN,
+    LINKX,
+    MLP,
+    WLHN,
+    GraphSAGE,
+    H2HGCNConv,
+    HGCNConv,
+    HyboNet,
+    HyboNetConv,
+)
 from hkconv.models.hkn import HKN
 
-MODELS: dict[str, type[torch.nn.Module]] = {"hkn": HKN, "mlp": MLP, "gcn": GCN, "hybonet": HyboNet, "hgcn": HGCN}
+MODELS: dict[str, type[torch.nn.Module]] = {
+    "hkn": HKN,
+    "mlp": MLP,
+    "gcn": GCN,
+    "gat": GAT,
+    "graphsage": GraphSAGE,
+    "gcnii": GCNII,
+    "gin": GIN,
+    "gmt": GMT,
+    "linkx": LINKX,
+    "hgcn": HGCN,
+    "hybonet": HyboNet,
+    "h2h-gcn": H2HGCN,
+    "wlhn": WLHN,
+}
 
 
 def create(name: str, **config) -> torch.nn.Module:
@@ -16,4 +46,23 @@ def create(name: str, **config) -> torch.nn.Module:
     return MODELS[name](**config)
 
 
-__all__ = ["GCN", "HGCN", "HKN", "MLP", "MODELS", "HGCNConv", "HyboNet", "HyboNetConv", "create"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GCNII",
+    "GIN",
+    "GMT",
+    "H2HGCN",
+    "HGCN",
+    "HKN",
+    "LINKX",
+    "MLP",
+    "MODELS",
+    "WLHN",
+    "GraphSAGE",
+    "H2HGCNConv",
+    "HGCNConv",
+    "HyboNet",
+    "HyboNetConv",
+    "create",
+]

@@ -5,6 +5,7 @@ from typing import Any
 
 from hkconv.data import GraphDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
+from hkconv.models import MODELS
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
@@ -50,12 +51,16 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
 def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     """The constructor's arguments of the model ``name``."""
     chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
-    return {
+    config = {
         "in_features": dataset.num_features,
         "num_classes": _num_logits(dataset),
         "task": dataset.task,
         **{field: getattr(recipe, field) for field in chosen},
     }
+    # A system that takes rows of the adjacency as features can only be built for one graph.
+    if getattr(MODELS[name], "uses_num_nodes", False) and not isinstance(dataset, GraphDataset):
+        config["num_nodes"] = dataset.graph.x.size(0)
+    return config
 
 
 def fit_settings(recipe: Recipe, seed: int) -> Settings:

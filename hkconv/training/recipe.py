@@ -16,7 +16,11 @@ import yaml
 from hkconv.errors import InputError
 from hkconv.training.settings import Settings
 
-MODEL_NAMES = ("hkn", "mlp", "gcn", "hybonet", "hgcn")
+MODEL_NAMES = (
+    "hkn",
+    *("mlp", "gcn", "gat", "graphsage", "gcnii", "gin", "gmt", "linkx"),
+    *("hgcn", "hybonet", "h2h-gcn", "wlhn"),
+)
 PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
