@@ -40,7 +40,8 @@ class Launcher:
         for tensor in tensors:
             addresses |= tensor.data_ptr()
         aligned = addresses % ALIGNMENT == 0
-        key = (tensors[0].device, tensors[0].dtype, *constants.values())
+        kinds = tuple(tensor.dtype for tensor in tensors)
+        key = (tensors[0].device, kinds, *constants.values())
         if aligned and key in self._compiled:
             compiled, values = self._compiled[key]
             compiled[(*grid, 1)](*tensors, *numbers, *values)
