@@ -12,6 +12,7 @@ from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
+from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
 from hkconv.cli.train import train
 from hkconv.errors import InputError
@@ -62,6 +63,7 @@ def hyperbolic_kernel_convolution(
 app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
+app.command()(hyperbolicity)
 app.command()(points)
 app.command()(bench)
 
