@@ -196,8 +196,10 @@ def _search_block(block: _Block, known: _Known, pool: ThreadPoolExecutor) -> Non
     nodes = len(block.names)
     distance, ends = _walk(block, np.arange(nodes), known, pool)
     far = np.empty_like(ends)
-    for calls, _ in _waves(nodes, nodes):
+    known.block = min(known.block, _bound(int(distance.max())))
+    for calls, share in _waves(nodes, nodes):
         _call(pool, keep_mutual, calls, ends, far)
+        known.tell("far-apart pairs", share)
     _search(distance, far, block.names, known, pool)
 
 
@@ -239,6 +241,8 @@ def _walk(block: _Block, sources: np.ndarray, known: _Known, pool: ThreadPoolExe
         for calls, share in _waves(len(sources), nodes):
             if not all(_call(pool, fill, calls, distance)):
                 return False
+            # No two nodes are farther apart than by way of a third.
+            known.block = min(known.block, _bound(2 * int(distance[0].max())))
             known.tell(f"distances of {nodes:,} nodes", share)
         return True
 
@@ -252,21 +256,21 @@ def _search(distance: np.ndarray, far: np.ndarray, names: np.ndarray, known: _Kn
 
     nodes = len(distance)
     partners = np.empty_like(far)
+
+    def look(first: int, last: int, level: int, live: np.ndarray) -> tuple[int, np.ndarray]:
+        found = np.empty(4, np.int64)
+        return search(first, last, level, known.twice, distance, far, partners, live, found), found
+
     levels = np.zeros(int(distance.max()) + 1, np.bool_)
     for calls, _ in _waves(nodes, nodes):
         _call(pool, has_levels, calls, distance, far, levels)
     for level in np.flatnonzero(levels)[::-1].tolist():
-        known.block = level
+        known.block = min(known.block, level)
         if level <= known.twice:
             return
         for calls, _ in _waves(nodes, nodes):
             _call(pool, keep_level, calls, distance, far, level, partners)
         live = np.flatnonzero(partners.any(axis=1)).astype(np.int32)
-
-        def look(first: int, last: int, level: int, live: np.ndarray) -> tuple[int, np.ndarray]:
-            found = np.empty(4, np.int64)
-            return search(first, last, level, known.twice, distance, far, partners, live, found), found
-
         for calls, share in _waves(nodes, nodes):
             for twice, found in _call(pool, look, calls, level, live):
                 if twice > known.twice:
