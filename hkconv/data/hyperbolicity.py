@@ -212,8 +212,8 @@ def _sample_block(block: _Block, size: int, seed: int, known: _Known, pool: Thre
     # No node is farther from z than from any u by way of u.
     reach, columns = np.full(nodes, 2 * nodes), []
     for rows in _walk_in_parts(block, chosen, known, pool):
-        for row in rows.astype(np.int64):
-            np.minimum(reach, row + row.max(), out=reach)
+        for row in rows:
+            np.minimum(reach, row.astype(np.int64) + int(row.max()), out=reach)
         columns.append(rows.take(chosen, axis=1))
     known.sampled = max(known.sampled, min(block.bound, _bound(int(reach.max()))))
     distance = np.concatenate(columns)
