@@ -1,0 +1,133 @@
+"""``hkconv hyperbolicity``: how far a graph is from a tree, by Gromov's four-point condition."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hkconv.cli.exit_codes import INTERRUPTED
+from hkconv.cli.output import make_table, print_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from hkconv.data.hyperbolicity import Hyperbolicity, Progress
+
+
+def hyperbolicity(
+    graph: Annotated[
+        str, typer.Argument(metavar="DATASET|FILE.csv", help="A dataset, or a file of edges.", show_default=False)
+    ],
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Sample N nodes of a block that has more; else 2000 above 50000.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+) -> None:
+    """Compute Gromov's delta of a graph: 0 for a tree, k for a cycle of 4 k nodes.
+
+    Edges have no direction and length 1. The delta of a graph in several
+    components is the largest of theirs; for a dataset of many graphs it is the
+    mean. It is exact, or between two bounds where nodes were sampled. A file
+    has two names of nodes a line, with a comma between them. Ctrl-C prints the
+    bounds found so far.
+
+    Example: hkconv hyperbolicity texas
+    """
+    from hkconv.data import GraphDataset, load
+    from hkconv.data.edge_lists import read_edge_list
+
+    if Path(graph).suffix:
+        edges = read_edge_list(graph)
+        if edges.heading:
+            typer.echo(f"{graph}: the first line is a heading", err=True)
+        _measure_graph(Path(graph).name, edges.edge_index, edges.names, sample, seed)
+        return
+    dataset = load(graph, root=data)
+    if isinstance(dataset, GraphDataset):
+        _measure_graphs(dataset.name, dataset.graphs, sample, seed)
+    else:
+        names = [str(node) for node in range(dataset.graph.num_nodes)]
+        _measure_graph(dataset.name, dataset.graph.edge_index, names, sample, seed)
+
+
+def _measure_graph(title: str, edge_index: "Tensor", names: list[str], sample: int | None, seed: int) -> None:
+    from hkconv.data.hyperbolicity import gromov_delta
+
+    start = time.monotonic()
+    bounds = "unknown"
+    with _status() as show:
+
+        def report(progress: "Progress") -> None:
+            nonlocal bounds
+            bounds = _between(progress.lower, progress.upper)
+            show(f"delta {bounds}: {progress.stage}, {progress.share:.0%}")
+
+        try:
+            found = gromov_delta(edge_index, len(names), sample=sample, seed=seed, report=report)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: delta of {title} is {bounds}")
+            raise typer.Exit(INTERRUPTED) from None
+    table = make_table("graph", "nodes", "edges", "component", "delta", "", "quadruple", "seconds")
+    table.columns[6].no_wrap, table.columns[6].overflow = False, "fold"
+    sizes = map(str, (found.nodes, found.edges, found.component))
+    delta, four = _between(found.delta, found.upper), [names[node] for node in found.quadruple]
+    table.add_row(title, *sizes, delta, _how([found]), " ".join(four) or "any", _since(start))
+    print_table(table)
+    if found.components > 1:
+        typer.echo(f"{found.components} components: the one with the largest delta has {found.component} nodes.")
+
+
+def _measure_graphs(title: str, graphs: list["Data"], sample: int | None, seed: int) -> None:
+    from hkconv.data.hyperbolicity import gromov_delta
+
+    start = time.monotonic()
+    results = []
+    with _status() as show:
+        for graph in graphs:
+            show(f"graph {len(results) + 1} of {len(graphs)}")
+            results.append(gromov_delta(graph.edge_index, graph.num_nodes, sample=sample, seed=seed))
+    table = make_table("dataset", "graphs", "nodes", "edges", "mean delta", "largest", "", "seconds")
+    sizes = map(str, (len(graphs), sum(found.nodes for found in results), sum(found.edges for found in results)))
+    lower, upper = ([getattr(found, bound) for found in results] for bound in ("delta", "upper"))
+    mean = _between(sum(lower) / len(graphs), sum(upper) / len(graphs))
+    table.add_row(title, *sizes, mean, _between(max(lower), max(upper)), _how(results), _since(start))
+    print_table(table)
+    apart = sum(found.components > 1 for found in results)
+    if apart:
+        typer.echo(f"{apart} graphs have several components: the largest delta of these counts.")
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """A line on a terminal that can be replaced; nothing in a pipe."""
+    from rich.console import Console
+
+    console = Console(file=sys.stderr, highlight=False)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("loading") as status:
+        yield status.update
+
+
+def _how(results: list["Hyperbolicity"]) -> str:
+    return "exact" if all(found.exact for found in results) else "bounds"
+
+
+def _between(lower: float, upper: float) -> str:
+    return f"{lower:.4g}" if lower == upper else f"{lower:.4g} to {upper:.4g}"
+
+
+def _since(start: float) -> str:
+    return f"{time.monotonic() - start:.1f}"
