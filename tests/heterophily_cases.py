@@ -1,5 +1,6 @@
 """What the tests of networks for heterophilous graphs share: a graph without symmetries, and what each must pass."""
 
+import networkx
 import torch
 from torch.nn import functional as F
 
@@ -11,6 +12,13 @@ def random_graph(generator, nodes=30, edges=45):
     drawn = torch.randint(nodes, (2, edges), generator=generator)
     drawn = drawn[:, drawn[0] != drawn[1]]
     return torch.cat([drawn, drawn.flip(0)], dim=1).unique(dim=1)
+
+
+def as_networkx(edge_index, nodes=30):
+    """The same graph as a library for graphs knows it."""
+    graph = networkx.empty_graph(nodes)
+    graph.add_edges_from(edge_index.T.tolist())
+    return graph
 
 
 def noisy_labels(y, generator, share=0.65):

@@ -7,10 +7,9 @@ from torch_geometric.nn.models.linkx import SparseLinear
 
 from hkconv.errors import InputError
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.models.baselines.edge_sums import at_source, at_target, neighbour_sum, target_sum
-from hkconv.models.baselines.neighbourhood import IdentityCache, Neighbourhood, neighbourhood
-
-_normalized = IdentityCache()
+from hkconv.models.baselines.edge_sums import neighbour_sum
+from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.models.baselines.normalized_edges import normalized_edges
 
 
 class GlobalHomophily(torch.nn.Module):
@@ -57,25 +56,19 @@ class GlobalHomophily(torch.nn.Module):
         self.hop_weight = torch.nn.Parameter(torch.empty(hops))
         #: The diagonal of Σ, or None where it is the identity.
         self.importance = torch.nn.Parameter(torch.empty(out_features)) if weighs_columns else None
-        self._reset_weights()
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw both perceptrons anew; all powers and all columns count the same again."""
-        self.of_features.reset_parameters()
-        self.of_rows.reset_parameters()
-        self.of_structure[-1].reset_parameters()
-        self._reset_weights()
-
-    def _reset_weights(self) -> None:
+        """Let all powers and all columns count the same again; the perceptrons are modules of their own."""
         torch.nn.init.constant_(self.hop_weight, 1 / self.hop_weight.numel())
         if self.importance is not None:
             torch.nn.init.ones_(self.importance)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         if x.size(0) != self.num_nodes:
-            raise InputError(f"x must have num_nodes = {self.num_nodes} rows, got {x.size(0)}")
+            raise InputError(f"x must have a row for each of the {self.num_nodes} nodes, got {x.size(0)} rows")
         edges = neighbourhood(edge_index, edge_weight, self.num_nodes)
-        normalized = _normalize(edge_index, edge_weight, edges, x.dtype)
+        normalized = normalized_edges(edge_index, edge_weight, self.num_nodes, x.dtype)[1].index_select(0, edges.order)
         structure = self.of_structure(self._map_rows(edges.weights(edge_weight, x.dtype), edges))
         h0 = h = (1 - self.alpha) * self.of_features(x) + self.alpha * structure
         for _ in range(self.num_layers):
@@ -148,11 +141,12 @@ class GloGNN(Baseline):
     :math:`\lambda`, which starts at :math:`1/K`, and :math:`\Sigma`; dropout acts on the features and on the hidden
     layers of the perceptrons. The paper searches the hyper-parameters for each dataset; the defaults are middle values.
 
+    Adjacency rows speak of the nodes of one graph, so that there is no graph task.
+
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline` with ``num_layers`` mixings, and
+
     Args:
-        in_features, hidden_dim, num_classes, dropout, task: as :class:`~hkconv.models.baselines.baseline.Baseline`;
-            a graph task is none, because adjacency rows speak of the nodes of one graph.
-        num_nodes: number :math:`N` of nodes of the graph, the length of an adjacency row.
-        num_layers: number of mixings.
+        num_nodes: number :math:`N` of nodes of the graph.
         alpha: share of the adjacency rows in the first answer, from 0 to 1.
         beta1: how much :math:`Z` is drawn to zero.
         beta2: how much :math:`Z` is drawn to the neighbourhoods.
@@ -164,35 +158,20 @@ class GloGNN(Baseline):
     uses_num_nodes = True
     weighs_columns = False
 
-    def __init__(
+    def build(
         self,
         in_features: int,
         hidden_dim: int,
-        num_classes: int | None,
+        out_features: int,
+        num_layers: int,
+        dropout: float,
         *,
         num_nodes: int,
-        num_layers: int,
-        dropout: float = 0.0,
-        task: str = "node",
         alpha: float = 0.5,
         beta1: float = 1.0,
         beta2: float = 1.0,
         gamma: float = 0.2,
         hops: int = 2,
-    ):
-        # Before the parent's constructor, which builds the network.
-        self.options = {
-            "num_nodes": num_nodes,
-            "alpha": alpha,
-            "beta1": beta1,
-            "beta2": beta2,
-            "gamma": gamma,
-            "hops": hops,
-        }
-        super().__init__(in_features, hidden_dim, num_classes, num_layers=num_layers, dropout=dropout, task=task)
-
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
     ) -> torch.nn.Module:
         return GlobalHomophily(
             in_features,
@@ -200,8 +179,13 @@ class GloGNN(Baseline):
             out_features,
             num_layers,
             dropout,
+            num_nodes=num_nodes,
+            alpha=alpha,
+            beta1=beta1,
+            beta2=beta2,
+            gamma=gamma,
+            hops=hops,
             weighs_columns=self.weighs_columns,
-            **self.options,
         )
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
@@ -217,21 +201,6 @@ class GloGNNPlusPlus(GloGNN):
     """
 
     weighs_columns = True
-
-
-def _normalize(edge_index: Tensor, edge_weight: Tensor | None, edges: Neighbourhood, dtype: torch.dtype) -> Tensor:
-    """The entries of D^-1/2 (A + I) D^-1/2 in the order of ``edges``, remembered where there are no weights."""
-    if edge_weight is None:
-        return _normalized.get(edge_index, (edges.num_nodes, dtype), lambda: _scale(edges, None, dtype))
-    return _scale(edges, edge_weight, dtype)
-
-
-def _scale(edges: Neighbourhood, edge_weight: Tensor | None, dtype: torch.dtype) -> Tensor:
-    weight = edges.weights(edge_weight, dtype)
-    if weight is None:
-        weight = torch.ones(edges.source.numel(), dtype=dtype, device=edges.source.device)
-    scale = target_sum(weight, edges).rsqrt()
-    return weight * at_source(scale, edges) * at_target(scale, edges)
 
 
 def _check(num_nodes: int, alpha: float, beta1: float, beta2: float, gamma: float, hops: int) -> None:

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from baseline_cases import adjacency, normalized_adjacency
 from heterophily_cases import (
     assert_finite_with_gradients,
     assert_gradient_reaches_all,
@@ -11,20 +12,14 @@ from heterophily_cases import (
     noisy_labels,
     random_graph,
 )
+from hkconv.models.baselines.normalized_edges import normalized_edges
 from hyperbolic_cases import EDGES, NODES, close, link_losses, randomized
 
 from hkconv.errors import InputError
-from hkconv.models.baselines import glognn
 from hkconv.models.baselines.glognn import GloGNN, GloGNNPlusPlus
+from hkconv.models.baselines.neighbourhood import neighbourhood
 
 MODELS = pytest.mark.parametrize("model_class", [GloGNN, GloGNNPlusPlus])
-
-
-def normalized_adjacency(weight):
-    adjacency = torch.eye(NODES, dtype=torch.float64)
-    adjacency.index_put_((EDGES[1], EDGES[0]), weight.double(), accumulate=True)
-    scale = adjacency.sum(1).rsqrt()
-    return scale[:, None] * adjacency * scale[None]
 
 
 def literal_layer(network, h, h0, normalized):
@@ -40,14 +35,12 @@ def literal_layer(network, h, h0, normalized):
 
 def literal_network(network, x, weight):
     p = {name: value.detach().double() for name, value in network.named_parameters()}
-    adjacency = torch.zeros(NODES, NODES, dtype=torch.float64)
-    adjacency.index_put_((EDGES[1], EDGES[0]), weight.double(), accumulate=True)
     hidden = (x.double() @ p["of_features.lins.0.weight"].T + p["of_features.lins.0.bias"]).relu()
     of_features = hidden @ p["of_features.lins.1.weight"].T + p["of_features.lins.1.bias"]
-    hidden = (adjacency @ p["of_rows.weight"] + p["of_rows.bias"]).relu()
+    hidden = (adjacency(weight.double()) @ p["of_rows.weight"] + p["of_rows.bias"]).relu()
     of_rows = hidden @ p["of_structure.2.weight"].T + p["of_structure.2.bias"]
     h0 = h = (1 - network.alpha) * of_features + network.alpha * of_rows
-    normalized = normalized_adjacency(weight)
+    normalized = normalized_adjacency(weight.double())
     for _ in range(network.num_layers):
         z, _, _ = literal_layer(network, h, h0, normalized)
         h = (1 - network.gamma) * z @ h + network.gamma * h0
@@ -72,7 +65,9 @@ def test_equals_the_dense_closed_form(model_class, gamma, beta1, beta2, dtype, g
 def test_the_closed_form_is_the_minimum(model_class, generator):
     network = randomized(model_class(3, 6, 4, num_nodes=NODES, num_layers=1).double(), generator).network
     h, h0 = torch.randn(2, NODES, 4, generator=generator, dtype=torch.float64)
-    z, sigma2, hops = literal_layer(network, h, h0, normalized_adjacency(torch.ones(EDGES.size(1))))
+    z, sigma2, hops = literal_layer(
+        network, h, h0, normalized_adjacency(torch.ones(EDGES.size(1), dtype=torch.float64))
+    )
     z = z.detach().requires_grad_()
     gap = h - (1 - network.gamma) * z @ h - network.gamma * h0
     loss = (gap @ sigma2 * gap).sum() + network.beta1 * z.square().sum() + network.beta2 * (z - hops).square().sum()
@@ -86,9 +81,10 @@ def test_float32_is_right_for_many_nodes_and_large_answers(generator):
     model = GloGNN(3, 8, 4, num_nodes=nodes, num_layers=1, gamma=0.0, beta1=0.0, beta2=1e-2)
     h = 100 * torch.randn(nodes, 4, generator=generator) @ torch.diag(torch.tensor([1, 1, 1, 1e-3]))
     edge_index = random_graph(generator, nodes, 20000)
-    edges = glognn.neighbourhood(edge_index, None, nodes)
+    edges = neighbourhood(edge_index, None, nodes)
+    weight = normalized_edges(edge_index, None, nodes, torch.float64)[1][edges.order]
     found, exact = (
-        model.network.to(dtype).aggregate(h.to(dtype), h.to(dtype), glognn._scale(edges, None, dtype), edges)
+        model.network.to(dtype).aggregate(h.to(dtype), h.to(dtype), weight.to(dtype), edges)
         for dtype in (torch.float32, torch.float64)
     )
     torch.testing.assert_close(found.double() / h, exact / h, rtol=1e-4, atol=1e-4)
@@ -138,16 +134,6 @@ def test_learns_links(model_class, generator):
     assert last < 0.7 * first
 
 
-def test_the_adjacency_is_normalized_once(generator, monkeypatch):
-    model = GloGNN(3, 6, 2, num_nodes=NODES, num_layers=1)
-    x, edge_index = torch.randn(NODES, 3, generator=generator), EDGES.clone()
-    with torch.inference_mode():
-        expected = model(x, edge_index)
-    monkeypatch.setattr(glognn, "_scale", None)
-    torch.testing.assert_close(model(x, edge_index), expected)
-    model(x, edge_index).sum().backward()
-
-
 @MODELS
 def test_copies_pickles_and_resets(model_class, generator):
     model = randomized(model_class(3, 6, 2, num_nodes=NODES, num_layers=2), generator)
@@ -183,9 +169,14 @@ def test_what_cannot_be_built(options, message):
         GloGNN(3, 6, 2, **{"num_nodes": NODES, "num_layers": 1, **options})
 
 
+def test_there_is_no_graph_task():
+    with pytest.raises(InputError, match="task must be node or link for GloGNN, got 'graph'"):
+        GloGNN(3, 6, 2, num_nodes=NODES, num_layers=1, task="graph")
+
+
 def test_wrong_number_of_nodes_and_edges_outside():
     model = GloGNN(3, 6, 2, num_nodes=NODES, num_layers=1)
-    with pytest.raises(InputError, match="x must have num_nodes = 5 rows, got 4"):
+    with pytest.raises(InputError, match="x must have a row for each of the 5 nodes, got 4 rows"):
         model(torch.zeros(4, 3), EDGES)
     with pytest.raises(InputError, match="edge_index"):
         model(torch.zeros(NODES, 3), EDGES + 3)

@@ -59,14 +59,6 @@ def test_takes_every_form_of_edges(layer, generator):
         torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
 
 
-def test_what_is_made_during_inference_serves_training():
-    cache, key = IdentityCache(), torch.zeros(1)
-    with torch.inference_mode():
-        made = cache.get(key, None, lambda: torch.ones(1))
-    assert not made.is_inference()
-    assert cache.get(key, None, lambda: None) is made
-
-
 def test_cache_forgets_a_tensor_that_is_gone():
     cache, key = IdentityCache(), torch.zeros(1)
     assert cache.get(key, None, lambda: "made") == "made"
