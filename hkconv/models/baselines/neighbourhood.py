@@ -45,6 +45,8 @@ def _is_capturing(tensor: Tensor) -> bool:
 class Neighbourhood:
     """The directed edges of ``A + I``, sorted by target. An existing self loop is counted beside the added one.
 
+    Or, from :func:`sort_ends`, the edges given there and no others.
+
     Args:
         source, target: the ends of each edge, ``(E,)``.
         order: where each stands among the given edges followed by the added loops, ``(E,)``.
@@ -100,8 +102,13 @@ def neighbourhood(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int
 def _sort(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> Neighbourhood:
     edges = read_edges(edge_index, edge_weight, (num_nodes, num_nodes))
     nodes = torch.arange(num_nodes, device=edges.source.device)
-    ends = torch.cat([edges.source, nodes]), torch.cat([edges.target, nodes])
-    found = sort_edges(*ends, (num_nodes, num_nodes))
+    given_weight = edges.weight if edge_weight is None else None
+    return sort_ends(torch.cat([edges.source, nodes]), torch.cat([edges.target, nodes]), num_nodes, given_weight)
+
+
+def sort_ends(source: Tensor, target: Tensor, num_nodes: int, given_weight: Tensor | None = None) -> Neighbourhood:
+    """The neighbourhood of edges that are known to lie within ``num_nodes``, without any further loop."""
+    found = sort_edges(source, target, (num_nodes, num_nodes))
     return Neighbourhood(
         source=found.source,
         target=found.target_by_target().int(),
@@ -110,6 +117,6 @@ def _sort(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> Nei
         by_source=found.place,
         source_start=found.source_pointer,
         target_by_source=found.target,
-        given_weight=edges.weight if edge_weight is None else None,
+        given_weight=given_weight,
         weight_cache=None if torch.compiler.is_compiling() else IdentityCache(),
     )

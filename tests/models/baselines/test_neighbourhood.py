@@ -5,7 +5,7 @@ import torch
 from torch_geometric.utils import to_torch_csr_tensor
 
 from hkconv.models import HGCNConv, HyboNetConv
-from hkconv.models.baselines.neighbourhood import IdentityCache, neighbourhood
+from hkconv.models.baselines.neighbourhood import IdentityCache, neighbourhood, sort_ends
 
 LAYERS = [HyboNetConv, HGCNConv]
 
@@ -27,6 +27,12 @@ def test_self_loops_are_added_and_both_orders_agree():
     assert edges.source_start.tolist() == [0, 3, 4, 6]
     assert torch.equal(edges.target_by_source, edges.target[edges.by_source.long()])
     assert edges.weights(torch.tensor([5.0, 6.0, 7.0]), torch.float32).tolist() == [7, 1, 5, 1, 6, 1]
+
+
+def test_given_ends_are_all_the_edges():
+    edges = sort_ends(torch.tensor([2, 0, 0]), torch.tensor([1, 2, 0]), 3)
+    assert list(zip(edges.source.tolist(), edges.target.tolist())) == [(0, 0), (2, 1), (0, 2)]
+    assert edges.order.tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize("layer", LAYERS)
