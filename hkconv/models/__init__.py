@@ -14,6 +14,10 @@ from hkconv.models.baselines import (
     LINKX,
     MLP,
     WLHN,
+    WRGAT,
+    GeomGCN,
+    GloGNN,
+    GloGNNPlusPlus,
     GraphSAGE,
     H2HGCNConv,
     HGCNConv,
@@ -36,6 +40,10 @@ MODELS: dict[str, type[torch.nn.Module]] = {
     "hybonet": HyboNet,
     "h2h-gcn": H2HGCN,
     "wlhn": WLHN,
+    "geom-gcn": GeomGCN,
+    "wrgat": WRGAT,
+    "glognn": GloGNN,
+    "glognn++": GloGNNPlusPlus,
 }
 
 
@@ -59,6 +67,10 @@ __all__ = [
     "MLP",
     "MODELS",
     "WLHN",
+    "WRGAT",
+    "GeomGCN",
+    "GloGNN",
+    "GloGNNPlusPlus",
     "GraphSAGE",
     "H2HGCNConv",
     "HGCNConv",

@@ -20,6 +20,7 @@ MODEL_NAMES = (
     "hkn",
     *("mlp", "gcn", "gat", "graphsage", "gcnii", "gin", "gmt", "linkx"),
     *("hgcn", "hybonet", "h2h-gcn", "wlhn"),
+    *("geom-gcn", "wrgat", "glognn", "glognn++"),
 )
 PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.

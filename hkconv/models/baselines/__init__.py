@@ -3,7 +3,9 @@
 from hkconv.models.baselines.gat import GAT
 from hkconv.models.baselines.gcn import GCN
 from hkconv.models.baselines.gcnii import GCNII
+from hkconv.models.baselines.geom_gcn import GeomGCN
 from hkconv.models.baselines.gin import GIN
+from hkconv.models.baselines.glognn import GloGNN, GloGNNPlusPlus
 from hkconv.models.baselines.gmt import GMT
 from hkconv.models.baselines.h2h_gcn import H2HGCN, H2HGCNConv
 from hkconv.models.baselines.hgcn import HGCN, HGCNConv
@@ -12,6 +14,7 @@ from hkconv.models.baselines.linkx import LINKX
 from hkconv.models.baselines.mlp import MLP
 from hkconv.models.baselines.sage import GraphSAGE
 from hkconv.models.baselines.wlhn import WLHN
+from hkconv.models.baselines.wrgat import WRGAT
 
 __all__ = [
     "GAT",
@@ -24,6 +27,10 @@ __all__ = [
     "LINKX",
     "MLP",
     "WLHN",
+    "WRGAT",
+    "GeomGCN",
+    "GloGNN",
+    "GloGNNPlusPlus",
     "GraphSAGE",
     "H2HGCNConv",
     "HGCNConv",
