@@ -3,17 +3,13 @@
 import geoopt
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import dist, exp0, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.common import full_precision, register_curvature, relift_
-
-# Every point meets every centre, coordinate by coordinate, in about ten tensors. More numbers than this in one of
-# them, and points are taken in pieces that are computed again for their gradients: 128 MB in float32.
-NUMBERS_AT_ONCE = 1 << 25
+from hkconv.ops.pieces import in_pieces
 
 
 class HDistance(torch.nn.Module):
@@ -49,16 +45,10 @@ class HDistance(torch.nn.Module):
             return self._distances(x, lift(self.centers[..., 1:], self.curvature))
 
     def _distances(self, x: Tensor, centers: Tensor) -> Tensor:
-        pieces = -(-x.numel() * self.out_features // NUMBERS_AT_ONCE)
-        if pieces <= 1:
-            return dist(x.unsqueeze(-2), centers, self.curvature)
-
-        def piece(part: Tensor) -> Tensor:
-            return checkpoint(
-                dist, part.unsqueeze(-2), centers, self.curvature, use_reentrant=False, preserve_rng_state=False
-            )
-
-        return torch.cat([piece(part) for part in x.chunk(pieces)])
+        # Every point meets every centre, coordinate by coordinate.
+        return in_pieces(
+            lambda part: dist(part.unsqueeze(-2), centers, self.curvature), (x,), x.numel() * self.out_features
+        )
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

@@ -174,8 +174,10 @@ class HKConv(torch.nn.Module):
         points = lift(self.points[:, 1:], curvature)
         # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
         x_source, x_target = lift(x_source[:, 1:], curvature), lift(x_target[:, 1:], curvature)
+        # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
+        piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
         return reference.hk_aggregate(
-            x_source, x_target, edges, linear, points, self.linear.act, self.relative, curvature
+            x_source, x_target, edges, linear, points, self.linear.act, self.relative, curvature, piecewise
         )
 
     def _aggregate_fused(

@@ -10,6 +10,7 @@ from hkconv.geometry.lorentz import dist, lift, ominus
 from hkconv.ops.centroid import segment_centroid
 from hkconv.ops.linear import hyperbolic_linear
 from hkconv.ops.neighbors import Edges
+from hkconv.ops.pieces import in_pieces
 
 
 def hk_aggregate(
@@ -21,6 +22,7 @@ def hk_aggregate(
     act: Callable[[Tensor], Tensor] | None = None,
     relative: bool = True,
     curvature: float | Tensor = -1.0,
+    piecewise: bool = False,
 ) -> tuple[Tensor, Tensor]:
     r"""The three steps of HKConv for the neighbours :math:`x_i` of each target :math:`x`:
 
@@ -41,16 +43,22 @@ def hk_aggregate(
         act: activation :math:`\tau` inside HLinear.
         relative: use relative features.
         curvature: negative curvature.
+        piecewise: where there are many edges, take them in pieces, so that nothing of size E x K x n is kept.
 
     Returns:
         Aggregated points ``(N_target, n+1)``, the origin where there is no neighbour, and their masses.
     """
-    neighbour = x_source.index_select(0, edges.source)
-    relative_feature = ominus(neighbour, x_target.index_select(0, edges.target), curvature)
-    feature = relative_feature if relative else neighbour
-    transformed = hyperbolic_linear(feature, **linear, act=act, curvature=curvature)
-    correlation = dist(relative_feature.unsqueeze(1), points, curvature)
-    message = kernel_centroid(transformed, correlation, curvature)
+
+    def messages(source: Tensor, target: Tensor) -> Tensor:
+        neighbour = x_source.index_select(0, source)
+        relative_feature = ominus(neighbour, x_target.index_select(0, target), curvature)
+        feature = relative_feature if relative else neighbour
+        transformed = hyperbolic_linear(feature, **linear, act=act, curvature=curvature)
+        correlation = dist(relative_feature.unsqueeze(1), points, curvature)
+        return kernel_centroid(transformed, correlation, curvature)
+
+    numbers = edges.source.numel() * points.size(0) * (linear["weight"].size(1) + 1) if piecewise else 0
+    message = in_pieces(messages, (edges.source, edges.target), numbers, is_random=act is not None)
     return segment_centroid(message, edges.target, x_target.size(0), edges.weight, curvature)
 
 

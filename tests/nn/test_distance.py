@@ -8,7 +8,8 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.nn import HDistance, distance
+from hkconv.nn import HDistance
+from hkconv.ops import pieces
 from hkconv.testing import assert_on_manifold
 
 
@@ -70,12 +71,12 @@ def test_many_points_are_taken_in_pieces_with_the_same_distances_and_gradients(d
     x = lorentz.lift(torch.randn(50, 3, dtype=dtype), curvature)
     found, largest = [], []
     for numbers in (10**6, 200):
-        monkeypatch.setattr(distance, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", numbers)
         point, sizes = x.clone().requires_grad_(), [0]
         with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
             out = layer(point)
         found.append([out, *torch.autograd.grad(out.square().sum(), [point, layer.centers])])
         largest.append(max(sizes))
-    for whole, pieces in zip(*found):
-        torch.testing.assert_close(pieces, whole, rtol=1e-4 if dtype == torch.float32 else 1e-12, atol=0)
+    for whole, parts in zip(*found):
+        torch.testing.assert_close(parts, whole, rtol=1e-4 if dtype == torch.float32 else 1e-12, atol=0)
     assert largest[1] < 200 < largest[0]

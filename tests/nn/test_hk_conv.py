@@ -18,6 +18,7 @@ import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool, hk_conv
+from hkconv.ops import pieces
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant, assert_translation_invariant
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -498,3 +499,35 @@ def test_trains_inside_pyg_sequential_and_dataloader():
             optimizer.step()
             losses.append(loss.item())
     assert sum(losses[-6:]) / 6 < 0.5 * sum(losses[:6]) / 6
+
+
+def test_a_random_activation_draws_the_same_when_a_piece_is_computed_again(monkeypatch):
+    monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", 600)
+    draws = []
+
+    def act(x):
+        draws.append(torch.rand(()))
+        return x * draws[-1]
+
+    conv = HKConv(3, 4, 2, act=act)
+    x = lorentz.lift(torch.randn(20, 3)).requires_grad_()
+    out = conv(x, torch.randint(20, (2, 300)))
+    before = len(draws)
+    out.sum().backward()
+    assert before > 1 and sorted(draws[:before]) == sorted(draws[before:])
+
+
+def test_pieces_of_edges_change_nothing(monkeypatch, dtype):
+    conv = HKConv(3, 4, 2, act="relu").to(dtype)
+    x, edge_index = lorentz.lift(torch.randn(20, 3, dtype=dtype)), torch.randint(20, (2, 300))
+    found, largest = [], []
+    for numbers in (10**6, 600):
+        monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", numbers)
+        point, sizes = x.clone().requires_grad_(), [0]
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
+            out = conv(point, edge_index)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [point, *conv.parameters()])])
+        largest.append(max(sizes))
+    assert largest[1] < 300 * 2 * 4 <= largest[0]
+    for whole, parts in zip(*found):
+        torch.testing.assert_close(parts, whole, rtol=1e-4 if dtype == torch.float32 else 1e-11, atol=1e-7)
