@@ -19,20 +19,6 @@ GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VALUE_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 
 
-@pytest.fixture(params=["numba", "triton"])
-def device(request, monkeypatch) -> str:
-    """Where to put tensors so that this backend runs."""
-    if request.param == "numba":
-        return "cpu"
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        return "cuda"
-    from hkconv.ops import cuda
-
-    monkeypatch.setattr(fused, "_backend", lambda x: cuda)
-    return "cpu"
-
-
 def assert_equals_reference(problem, dtype, device):
     out, mass, gradients = outputs_and_gradients(problem, "fused", dtype, device)
     # The reference sees the same rounded numbers, in float64.

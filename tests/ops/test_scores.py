@@ -19,20 +19,6 @@ GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VALUE_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
 
 
-@pytest.fixture(params=["numba", "triton"])
-def device(request, monkeypatch) -> str:
-    """Where to put tensors so that this backend runs."""
-    if request.param == "numba":
-        return "cpu"
-    pytest.importorskip("triton")
-    if torch.cuda.is_available():
-        return "cuda"
-    from hkconv.ops import scores_cuda
-
-    monkeypatch.setattr(scores, "_backend", lambda x: scores_cuda)
-    return "cpu"
-
-
 def random_edges(sources, targets, edges, generator):
     return torch.stack([torch.randint(count, (edges,), generator=generator) for count in (sources, targets)])
 
