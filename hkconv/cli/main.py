@@ -14,6 +14,7 @@ from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.points import points
+from hkconv.cli.reproduce import reproduce
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -64,6 +65,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(datasets)
 app.command()(audit)
+app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
-from hkconv.experiments.store import SCHEMA, Record, identity, training_identity
+from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
 from hkconv.training.building import HKN_FIELDS
+from hkconv.training.capture import FULL_BATCH_TASKS
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.summary import Cell
 
-RUNTIME = "runtime"
 TABLES = (*TRAINED_TABLES, RUNTIME)
 ALL = "all"
 
@@ -74,6 +74,21 @@ class TableCell:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where cells are trained and how fast, which changes nothing about what they are.
+
+    Args:
+        device: its name, or ``"auto"``.
+        data: folder of the datasets; None for the usual one.
+        capture: replay training steps as CUDA graphs where a task allows it.
+    """
+
+    device: str = "auto"
+    data: str | None = None
+    capture: bool = False
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which part of the tables is wanted; an empty choice leaves nothing out."""
 
@@ -90,30 +105,32 @@ def table_names(given: str) -> tuple[str, ...]:
     return TABLES if given == ALL else (given,)
 
 
-def list_cells(recipes: Iterable[TableRecipe], choice: Choice, **common: Any) -> list[TableCell]:
+def list_cells(
+    recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Place | None = None
+) -> list[TableCell]:
     """Every training of some recipes: recipe by recipe, protocol by protocol, system by system.
 
     Args:
         recipes: of one table or several.
         choice: what of them is wanted; a name that none of them has is an :class:`InputError`.
-        common: further fields of every training recipe, such as the device.
+        place: where they will be trained.
 
     Returns:
         At least one training.
     """
-    recipes = list(recipes)
-    _check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
-    _check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
-    _check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
+    recipes, choice, place = list(recipes), choice or Choice(), place or Place()
+    check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
+    check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
+    check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
     cells = [
         cell
         for recipe in recipes
-        if _wanted(recipe.dataset, choice.datasets)
+        if is_wanted(recipe.dataset, choice.datasets)
         for protocol in recipe.protocols
-        if _wanted(protocol, choice.protocols)
+        if is_wanted(protocol, choice.protocols)
         for label in recipe.systems
-        if _wanted(label, choice.systems)
-        for cell in _system_cells(recipe, protocol, label, choice.quick, common)
+        if is_wanted(label, choice.systems)
+        for cell in _system_cells(recipe, protocol, label, choice.quick, place)
     ]
     if not cells:
         raise InputError("no recipe has the datasets, systems and protocols together that were asked for")
@@ -126,16 +143,28 @@ def kept_fields(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in recipe.as_dict().items() if name not in left_out}
 
 
-def _system_cells(
-    recipe: TableRecipe, protocol: str, label: str, quick: bool, common: dict[str, Any]
-) -> list[TableCell]:
+def check_names(given: Collection[str], known: Iterable[str], what: str) -> None:
+    """Every name that was asked for is one of those that there are."""
+    known = list(dict.fromkeys(known))
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown {what} {name!r} of these tables; {did_you_mean(name, known)}")
+
+
+def is_wanted(name: str, chosen: Collection[str]) -> bool:
+    """Whether a choice has the name, or leaves nothing out."""
+    return not chosen or name in chosen
+
+
+def _system_cells(recipe: TableRecipe, protocol: str, label: str, quick: bool, place: Place) -> list[TableCell]:
     system, repeats = recipe.systems[label], recipe.protocols[protocol]
     if quick:
         repeats = _cut_down(repeats, recipe.quick)
     # What a system was found to need goes before what all share, and the protocol and --quick before both.
-    values = {**recipe.settings, **system.settings, **repeats.settings, **common}
+    values = {**recipe.settings, **system.settings, **repeats.settings}
     fixed = {"dataset": recipe.dataset, "protocol": protocol, "models": (system.model,), "deterministic": True}
-    trained = make_recipe({**values, **fixed, "num_splits": repeats.num_splits})
+    where = {"device": place.device, "data": place.data, "capture": place.capture and recipe.task in FULL_BATCH_TASKS}
+    trained = make_recipe({**values, **fixed, **where, "num_splits": repeats.num_splits})
     return [
         TableCell(recipe.table, label, split, seed, quick, trained)
         for split in range(repeats.num_splits)
@@ -149,14 +178,3 @@ def _cut_down(repeats: Repeats, quick: Repeats) -> Repeats:
         min(repeats.seeds, quick.seeds),
         {**repeats.settings, **quick.settings},
     )
-
-
-def _check_names(given: Collection[str], known: Iterable[str], what: str) -> None:
-    known = list(dict.fromkeys(known))
-    for name in given:
-        if name not in known:
-            raise InputError(f"unknown {what} {name!r} of these tables; {did_you_mean(name, known)}")
-
-
-def _wanted(name: str, chosen: Collection[str]) -> bool:
-    return not chosen or name in chosen
