@@ -55,6 +55,7 @@ def results_of(
             return
         if worker is not None:
             worker.connection.close()
+            worker.process.join()
 
     try:
         for _ in range(processes):
@@ -68,6 +69,7 @@ def results_of(
     finally:
         for worker, _ in busy.values():
             worker.process.terminate()
+            worker.process.join()
 
 
 class _Worker(Generic[Job, Result]):
