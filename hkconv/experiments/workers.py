@@ -44,32 +44,35 @@ def results_of(
             yield job, function(job)
         return
     drawn = iter(jobs)
-    busy: dict[Connection, tuple[_Worker, Job]] = {}
+    # Every worker that lives, and the job it has.
+    workers: dict[Connection, tuple[_Worker, Job]] = {}
 
     def occupy(worker: _Worker | None) -> None:
         """Give a worker the next job, a new one if need be; let it go where there is none."""
         for job in drawn:
             worker = worker or _Worker(function)
+            workers[worker.connection] = worker, job
             worker.connection.send(job)
-            busy[worker.connection] = worker, job
             return
         if worker is not None:
-            worker.connection.close()
-            worker.process.join()
+            del workers[worker.connection]
+            worker.end()
 
     try:
         for _ in range(processes):
             occupy(None)
-        while busy:
-            for connection in wait(list(busy)):
-                worker, job = busy.pop(connection)
+        while workers:
+            for connection in wait(list(workers)):
+                worker, job = workers[connection]
                 result = worker.receive()
                 yield job, result
-                occupy(None if isinstance(result, Lost) else worker)
+                if isinstance(result, Lost):
+                    del workers[connection]
+                    worker = None
+                occupy(worker)
     finally:
-        for worker, _ in busy.values():
-            worker.process.terminate()
-            worker.process.join()
+        for worker, _ in workers.values():
+            worker.end()
 
 
 class _Worker(Generic[Job, Result]):
@@ -91,6 +94,11 @@ class _Worker(Generic[Job, Result]):
         except (EOFError, OSError):
             self.process.join()
             return Lost(self.process.exitcode)
+
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.terminate()
+        self.process.join()
 
 
 def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
