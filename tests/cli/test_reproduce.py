@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hkconv.cli.reproduce import RESULTS
-from hkconv.cli.table_progress import duration
 from hkconv.experiments import cell_training
 from hkconv.experiments.store import DEFAULT_FOLDER
 
@@ -160,7 +159,3 @@ def test_ctrl_c_keeps_what_ended(tiny, in_empty_folder):
 def listen_to_ctrl_c() -> None:
     """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_durations():
-    assert [duration(seconds) for seconds in (40, 700, 7200)] == ["40 s", "12 min", "2.0 h"]
