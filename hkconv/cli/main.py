@@ -15,6 +15,7 @@ from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
+from hkconv.cli.reproduce import reproduce
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -66,6 +67,7 @@ app.command()(evaluate)
 app.command()(datasets)
 app.command()(audit)
 app.command()(hyperbolicity)
+app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
 

@@ -1,7 +1,10 @@
 """Which software made a result: it is written beside every one."""
 
 import platform
+import subprocess
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 import hkconv
 
@@ -12,3 +15,26 @@ def versions() -> dict[str, str]:
     """The version of Python, of this library and of every package that a result depends on."""
     packages = {name: version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "hkconv": hkconv.__version__, **packages}
+
+
+@cache
+def source_commit() -> str | None:
+    """The commit this package is run from, with ``+changes`` where its files differ; None where it is not a checkout.
+
+    An installed package may lie within somebody's repository, whose commit says nothing about it.
+    """
+    folder = Path(hkconv.__file__).parent
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    commit = _git(folder, "rev-parse", "HEAD")
+    is_changed = commit is not None and _git(folder, "status", "--porcelain", "--", ".") != ""
+    return f"{commit}+changes" if is_changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git prints, None where it fails or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -3,7 +3,6 @@
 It imports neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
 """
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field as DataclassField
@@ -13,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from hkconv.errors import InputError
+from hkconv.errors import InputError, did_you_mean
 from hkconv.training.settings import Settings
 
 MODEL_NAMES = (
@@ -184,9 +183,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     known = [entry.name for entry in fields(Recipe)]
     for key in values:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"accepted: {', '.join(known)}"
-            raise InputError(f"unknown key {key!r} in the recipe; {hint}")
+            raise InputError(f"unknown key {key!r} in the recipe; {did_you_mean(key, known)}")
     return Recipe(**values)
 
 

@@ -2,7 +2,7 @@ import pytest
 
 import hkconv as package
 
-COMMANDS = ("train", "evaluate", "datasets", "hyperbolicity", "points", "bench")
+COMMANDS = ("train", "evaluate", "datasets", "audit", "hyperbolicity", "points", "bench", "reproduce", "report")
 
 
 def test_help_lists_the_commands(hkconv):

@@ -3,7 +3,8 @@ import platform
 import torch
 
 import hkconv
-from hkconv.training.environment import versions
+from hkconv.training import environment
+from hkconv.training.environment import source_commit, versions
 
 
 def test_versions_name_what_a_result_depends_on():
@@ -12,3 +13,23 @@ def test_versions_name_what_a_result_depends_on():
     assert found["hkconv"] == hkconv.__version__
     assert found["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert {"torch-geometric", "geoopt", "numpy"} < set(found)
+
+
+def git_that_says(monkeypatch, **answers):
+    source_commit.cache_clear()
+    monkeypatch.setattr(environment, "_git", lambda _folder, *arguments: answers[arguments[0].replace("-", "_")])
+    return source_commit()
+
+
+def test_a_checkout_is_known_by_its_commit(monkeypatch):
+    assert git_that_says(monkeypatch, ls_files="__init__.py", rev_parse="abc", status="") == "abc"
+    assert git_that_says(monkeypatch, ls_files="__init__.py", rev_parse="abc", status=" M loop.py") == "abc+changes"
+    assert git_that_says(monkeypatch, ls_files=None) is None
+    source_commit.cache_clear()
+
+
+def test_no_git_no_commit(monkeypatch):
+    source_commit.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    assert source_commit() is None
+    source_commit.cache_clear()

@@ -11,7 +11,8 @@ from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.run import train_run
+from hkconv.training.run import train_cell, train_run
+from hkconv.training.summary import Cell
 
 
 def quick(folder, **changes):
@@ -60,6 +61,16 @@ def test_same_recipe_same_results(tree_for_every_name, tmp_path):
     first, second = (train_run(quick(tmp_path / name, models=("mlp",))) for name in ("a", "b"))
     assert [cell.test_loss for cell in first.cells] == [cell.test_loss for cell in second.cells]
     assert first.cells[0].test_loss != first.cells[1].test_loss
+
+
+def test_a_training_alone_is_that_of_the_run_and_writes_nothing(tree_for_every_name, tmp_path, monkeypatch):
+    recipe = quick(tmp_path / "run", models=("mlp",))
+    in_run = train_run(recipe).cells[1]
+    monkeypatch.chdir(tmp_path)
+    alone = train_cell(Cell("mlp", 1, 0), recipe, tree_for_every_name, torch.device("cpu"))
+    assert (alone.result.test_loss, alone.result.val_loss) == (in_run.test_loss, in_run.val_loss)
+    assert [epoch.number for epoch in alone.history] == [1, 2, 3]
+    assert os.listdir(tmp_path) == ["run"]
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(tree_for_every_name, tmp_path):

@@ -1,0 +1,129 @@
+"""One cell of a table, from its recipe to its record, so that it comes out the same wherever it is trained."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from hkconv.benchmarking.memory import peak_cuda, peak_rss
+from hkconv.errors import InputError
+from hkconv.experiments.store import Record
+from hkconv.experiments.tables import TableCell
+from hkconv.training.building import describe_dataset, load_dataset
+from hkconv.training.devices import describe_device, find_device
+from hkconv.training.environment import source_commit, versions
+from hkconv.training.recipe import Recipe
+from hkconv.training.run import train_cell
+from hkconv.training.seeds import deterministic_algorithms
+from hkconv.training.tasks import Dataset
+
+_LOADED_BY = (
+    *("dataset", "protocol", "num_splits", "seed"),
+    *("undirected", "normalize_features", "data"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A record, of a training or of its failure; or None and why the data could not be loaded."""
+
+    record: Record | None
+    data_error: str = ""
+
+
+def train_to_record(cell: TableCell) -> Outcome:
+    """Train a cell with one thread and algorithms that repeat exactly.
+
+    A training that fails, because a loss is not finite or memory runs out, gives a record with ``error``. Ctrl-C is
+    passed on: half a training is no result.
+    """
+    device = find_device(cell.recipe.device)
+    try:
+        dataset = _load(Recipe(**{name: getattr(cell.recipe, name) for name in _LOADED_BY}))
+        _check_split(dataset, cell)
+    except InputError as error:
+        return Outcome(None, str(error))
+    try:
+        with one_thread(), deterministic_algorithms(cell.recipe.deterministic):
+            return Outcome({**cell.head(), **_scores(cell, dataset, device), **_circumstances(device)})
+    # Whatever goes wrong in one training says nothing about the next.
+    except Exception as error:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return Outcome(failure(cell, _reason(error), device))
+
+
+def failure(cell: TableCell, reason: str, device: torch.device) -> Record:
+    """The record of a cell whose training failed."""
+    return {**cell.head(), "error": reason, **_circumstances(device)}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within this block PyTorch computes with one thread: sums split among threads depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Cells come dataset by dataset, but a system may want its edges or features otherwise than its neighbours.
+@lru_cache(maxsize=2)
+def _load(recipe: Recipe) -> Dataset:
+    return load_dataset(recipe)
+
+
+def _check_split(dataset: Dataset, cell: TableCell) -> None:
+    if cell.split >= len(dataset.splits):
+        raise InputError(f"dataset {dataset.name!r} has {len(dataset.splits)} split(s), asked for {cell.split + 1}")
+
+
+def _scores(cell: TableCell, dataset: Dataset, device: torch.device) -> dict[str, Any]:
+    done, peak = _with_peak(lambda: train_cell(cell.training, cell.recipe, dataset, device).result, device)
+    if done.interrupted:
+        raise KeyboardInterrupt
+    return {
+        "metric": done.metric,
+        "test": done.test_metric,
+        "val": done.val_metric,
+        "test_loss": done.test_loss,
+        "val_loss": done.val_loss,
+        "best_epoch": done.best_epoch,
+        "epochs": done.epochs,
+        "seconds": done.seconds,
+        "peak_memory_bytes": peak,
+        "parameters": done.parameters,
+        "dataset_info": describe_dataset(dataset),
+    }
+
+
+def _with_peak(call: Callable[[], Any], device: torch.device) -> tuple[Any, int | None]:
+    """What the call returns, and the most memory it took beyond what was there before."""
+    returned = []
+
+    def keep() -> None:
+        returned.append(call())
+
+    peak = peak_cuda(keep, device) if device.type == "cuda" else peak_rss(keep)
+    return returned[0], peak.bytes
+
+
+def _circumstances(device: torch.device) -> dict[str, Any]:
+    return {
+        "device": describe_device(device),
+        "versions": versions(),
+        "commit": source_commit(),
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _reason(error: Exception) -> str:
+    """The error in one line."""
+    lines = str(error).splitlines() or [""]
+    return lines[0] if isinstance(error, InputError) else f"{type(error).__name__}: {lines[0]}"

@@ -1,0 +1,198 @@
+"""Fills the tables of the paper: trains the cells that the results store does not have yet."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from hkconv.data import describe
+from hkconv.errors import InputError
+from hkconv.experiments import store
+from hkconv.experiments.cell_training import Outcome, failure, train_to_record
+from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, read_table
+from hkconv.experiments.runtime import Timing, list_timings, time_epochs
+from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
+from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Place, TableCell, list_cells
+from hkconv.experiments.time_left import TimeLeft
+from hkconv.experiments.workers import Lost, results_of
+from hkconv.training.capture import check_capture
+from hkconv.training.devices import find_device
+from hkconv.training.files import make_folder
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to fill, and how.
+
+    Args:
+        tables: some of :data:`~hkconv.experiments.tables.TABLES`.
+        choice: which part of them.
+        place: where trainings happen.
+        jobs: processes that train at the same time. Figures do not depend on it.
+        results: folder of the records.
+        recipes: folder of the recipes.
+    """
+
+    tables: tuple[str, ...]
+    choice: Choice = field(default_factory=Choice)
+    place: Place = field(default_factory=Place)
+    jobs: int = 1
+    results: Path = DEFAULT_FOLDER
+    recipes: Path = RECIPES
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InputError(f"jobs must be at least 1, got {self.jobs}")
+
+
+class Watcher:
+    """Hears what happens while tables are filled and does nothing; subclasses show what they like."""
+
+    def planned(self, total: int, stored: int, damaged: list[Damage]) -> None:
+        """``total`` cells are wanted, of which the store has ``stored``; ``damaged`` lines of it were passed over."""
+
+    def cell_ended(self, record: Record, done: int, total: int, seconds_left: float | None) -> None:
+        """A record, perhaps of a failure, was stored; ``done`` of the ``total`` open cells are."""
+
+    def told(self, text: str) -> None:
+        """What is being done now."""
+
+
+@dataclass
+class Summary:
+    """What filling the tables came to.
+
+    Args:
+        wanted, stored, added, failed: cells of each table: all, those the store had, those added, those that failed.
+        failures: the records of what failed now.
+        left_out: datasets whose data could not be had, with the reason.
+        damaged: lines of the store that are no records.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    wanted: Counter[str] = field(default_factory=Counter)
+    stored: Counter[str] = field(default_factory=Counter)
+    added: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    failures: list[Record] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    damaged: list[Damage] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the store now has every cell that was wanted."""
+        return sum(self.stored.values()) + sum(self.added.values()) == sum(self.wanted.values())
+
+    def note(self, record: Record) -> None:
+        """Count a record that was stored now."""
+        if "error" in record:
+            self.failed[record["table"]] += 1
+            self.failures.append(record)
+        else:
+            self.added[record["table"]] += 1
+
+
+def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
+    """Train every cell of some tables that the store does not have, and store each as soon as it ends.
+
+    A cell that fails is stored as a failure and tried again the next time. One that another table or label has already,
+    trained the same way, is taken from there. Ctrl-C keeps all that ended. Nothing is written before recipes, choice,
+    device and folder are known to be usable.
+
+    Args:
+        order: what to fill.
+        watcher: told of every step.
+
+    Returns:
+        What it came to.
+    """
+    watcher, summary = watcher or Watcher(), Summary()
+    device = find_device(order.place.device)
+    if order.place.capture:
+        check_capture(device, "node")
+    cells, timings = _plan(order, device, summary)
+    # All tables, for a training that another one has already is not repeated.
+    records, summary.damaged = store.read(order.results, TABLES)
+    known = store.finished(records)
+    make_folder(order.results, "results")
+    for wanted in (*cells, *timings):
+        summary.wanted[wanted.table] += 1
+        summary.stored[wanted.table] += wanted.identity in known
+    total, stored = sum(summary.wanted.values()), sum(summary.stored.values())
+    watcher.planned(total, stored, summary.damaged)
+    filling = _Filling(order, device, watcher, summary, total - stored)
+    try:
+        filling.train([cell for cell in cells if cell.identity not in known], records)
+        open_timings = [timing for timing in timings if timing.identity not in known]
+        for record in time_epochs(open_timings, device, watcher.told):
+            filling.keep(record, None)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    return summary
+
+
+def _plan(order: Order, device: torch.device, summary: Summary) -> tuple[list[TableCell], list[Timing]]:
+    """Cells to train and epochs to time, without those whose data is nowhere to be had."""
+    trained = [table for table in TRAINED_TABLES if table in order.tables]
+    recipes = [recipe for table in trained for recipe in read_table(table, order.recipes)]
+    cells = list_cells(recipes, order.choice, order.place) if trained else []
+    timings = list_timings(order.choice, order.place, device, strict=not trained) if RUNTIME in order.tables else []
+    wanted = {cell.recipe.dataset for cell in (*cells, *timings)}
+    absent = {info.name: info.location for info in describe(order.place.data) if info.location.startswith("absent")}
+    summary.left_out = {name: f"its files are {absent[name]}" for name in sorted(wanted & set(absent))}
+    for name, reason in summary.left_out.items():
+        if name in order.choice.datasets or wanted <= set(absent):
+            raise InputError(f"dataset {name!r} cannot be used: {reason}")
+    return tuple([cell for cell in some if cell.recipe.dataset not in absent] for some in (cells, timings))
+
+
+class _Filling:
+    """Trains cells and stores what comes of them."""
+
+    def __init__(self, order: Order, device: torch.device, watcher: Watcher, summary: Summary, total: int):
+        self.order, self.device, self.watcher, self.summary = order, device, watcher, summary
+        self.done, self.total = 0, total
+
+    def train(self, cells: list[TableCell], records: list[Record]) -> None:
+        """Train some cells, each training once however many cells it stands in."""
+        time_left = TimeLeft(record for record in records if record["table"] != RUNTIME)
+        groups: dict[str, list[TableCell]] = defaultdict(list)
+        for cell in cells:
+            groups[cell.training_identity].append(cell)
+        elsewhere = {store.training_identity(record): record for record in store.finished(records).values()}
+        for key in groups.keys() & elsewhere.keys():
+            for cell in groups.pop(key):
+                self.keep(_borrowed(elsewhere[key], cell), None)
+        jobs = (group[0] for group in groups.values() if group[0].recipe.dataset not in self.summary.left_out)
+        remaining = dict(groups)
+        for cell, outcome in results_of(train_to_record, jobs, self.order.jobs):
+            del remaining[cell.training_identity]
+            record = self._record(cell, outcome)
+            if record is None:
+                continue
+            time_left.learn(record)
+            estimate = time_left.estimate((group[0] for group in remaining.values()), self.order.jobs)
+            self.keep(record, estimate)
+            for other in groups[cell.training_identity][1:]:
+                self.keep(_borrowed(record, other), estimate)
+
+    def keep(self, record: Record, seconds_left: float | None) -> None:
+        """Store a record and tell of it."""
+        store.append(self.order.results, record)
+        self.summary.note(record)
+        self.done += 1
+        self.watcher.cell_ended(record, self.done, self.total, seconds_left)
+
+    def _record(self, cell: TableCell, outcome: Outcome | Lost) -> Record | None:
+        if isinstance(outcome, Lost):
+            return failure(cell, str(outcome), self.device)
+        if outcome.record is None:
+            self.summary.left_out[cell.recipe.dataset] = outcome.data_error
+        return outcome.record
+
+
+def _borrowed(record: Record, cell: TableCell) -> Record:
+    """The record of a training as that of another cell that asks for the same one."""
+    return {**record, **cell.head(), "same_training_as": f"{record['table']}, {record['variant']}"}

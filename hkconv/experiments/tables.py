@@ -1,0 +1,180 @@
+"""Which trainings the tables of the paper are made of."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hkconv.errors import InputError, did_you_mean
+from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
+from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
+from hkconv.training.building import HKN_FIELDS
+from hkconv.training.capture import FULL_BATCH_TASKS
+from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.training.summary import Cell
+
+TABLES = (*TRAINED_TABLES, RUNTIME)
+ALL = "all"
+
+# A record says elsewhere what it was trained with and on; where files lie says nothing about a result.
+_NOT_KEPT = {"models", "num_splits", "seeds", "device", "data", "out"}
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One training of a table.
+
+    Args:
+        table: its table.
+        variant: the label of its system.
+        split, seed: which of the system's trainings.
+        quick: whether it belongs to the small, quick form of the table.
+        recipe: how it is trained; its ``models`` is a single one.
+    """
+
+    table: str
+    variant: str
+    split: int
+    seed: int
+    quick: bool
+    recipe: Recipe
+
+    @property
+    def training(self) -> Cell:
+        """What :func:`hkconv.training.run.train_cell` takes."""
+        return Cell(self.recipe.models[0], self.split, self.seed)
+
+    def head(self) -> Record:
+        """What a record of it begins with, whatever comes of it."""
+        return {
+            "schema": SCHEMA,
+            "table": self.table,
+            "dataset": self.recipe.dataset,
+            "protocol": self.recipe.protocol,
+            "model": self.training.model,
+            "variant": self.variant,
+            "split": self.split,
+            "seed": self.seed,
+            "quick": self.quick,
+            "recipe": kept_fields(self.recipe),
+        }
+
+    @property
+    def identity(self) -> str:
+        """See :func:`hkconv.experiments.store.identity`."""
+        return identity(self.head())
+
+    @property
+    def training_identity(self) -> str:
+        """See :func:`hkconv.experiments.store.training_identity`."""
+        return training_identity(self.head())
+
+    def __str__(self) -> str:
+        place = f"{self.table} {self.recipe.dataset} {self.recipe.protocol}"
+        return f"{place} {self.variant} split {self.split} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are trained and how fast, which changes nothing about what they are.
+
+    Args:
+        device: its name, or ``"auto"``.
+        data: folder of the datasets; None for the usual one.
+        capture: replay training steps as CUDA graphs where a task allows it.
+    """
+
+    device: str = "auto"
+    data: str | None = None
+    capture: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of the tables is wanted; an empty choice leaves nothing out."""
+
+    datasets: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    quick: bool = False
+
+
+def table_names(given: str) -> tuple[str, ...]:
+    """The tables that a name stands for: itself, or for ``all`` every one."""
+    if given != ALL and given not in TABLES:
+        raise InputError(f"unknown table {given!r}; {did_you_mean(given, (*TABLES, ALL))}")
+    return TABLES if given == ALL else (given,)
+
+
+def list_cells(
+    recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Place | None = None
+) -> list[TableCell]:
+    """Every training of some recipes: recipe by recipe, protocol by protocol, system by system.
+
+    Args:
+        recipes: of one table or several.
+        choice: what of them is wanted; a name that none of them has is an :class:`InputError`.
+        place: where they will be trained.
+
+    Returns:
+        At least one training.
+    """
+    recipes, choice, place = list(recipes), choice or Choice(), place or Place()
+    check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
+    check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
+    check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
+    cells = [
+        cell
+        for recipe in recipes
+        if is_wanted(recipe.dataset, choice.datasets)
+        for protocol in recipe.protocols
+        if is_wanted(protocol, choice.protocols)
+        for label in recipe.systems
+        if is_wanted(label, choice.systems)
+        for cell in _system_cells(recipe, protocol, label, choice.quick, place)
+    ]
+    if not cells:
+        raise InputError("no recipe has the datasets, systems and protocols together that were asked for")
+    return cells
+
+
+def kept_fields(recipe: Recipe) -> dict[str, Any]:
+    """What a record keeps of a training recipe: the fields that its model uses."""
+    left_out = _NOT_KEPT if recipe.models == ("hkn",) else {*_NOT_KEPT, *HKN_FIELDS}
+    return {name: value for name, value in recipe.as_dict().items() if name not in left_out}
+
+
+def check_names(given: Collection[str], known: Iterable[str], what: str) -> None:
+    """Every name that was asked for is one of those that there are."""
+    known = list(dict.fromkeys(known))
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown {what} {name!r} of these tables; {did_you_mean(name, known)}")
+
+
+def is_wanted(name: str, chosen: Collection[str]) -> bool:
+    """Whether a choice has the name, or leaves nothing out."""
+    return not chosen or name in chosen
+
+
+def _system_cells(recipe: TableRecipe, protocol: str, label: str, quick: bool, place: Place) -> list[TableCell]:
+    system, repeats = recipe.systems[label], recipe.protocols[protocol]
+    if quick:
+        repeats = _cut_down(repeats, recipe.quick)
+    # What a system was found to need goes before what all share, and the protocol and --quick before both.
+    values = {**recipe.settings, **system.settings, **repeats.settings}
+    fixed = {"dataset": recipe.dataset, "protocol": protocol, "models": (system.model,), "deterministic": True}
+    where = {"device": place.device, "data": place.data, "capture": place.capture and recipe.task in FULL_BATCH_TASKS}
+    trained = make_recipe({**values, **fixed, **where, "num_splits": repeats.num_splits})
+    return [
+        TableCell(recipe.table, label, split, seed, quick, trained)
+        for split in range(repeats.num_splits)
+        for seed in range(repeats.seeds)
+    ]
+
+
+def _cut_down(repeats: Repeats, quick: Repeats) -> Repeats:
+    return Repeats(
+        min(repeats.num_splits, quick.num_splits),
+        min(repeats.seeds, quick.seeds),
+        {**repeats.settings, **quick.settings},
+    )

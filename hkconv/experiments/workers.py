@@ -1,0 +1,123 @@
+"""Work shared among processes that may be lost: to Ctrl-C, or to a system that has no more memory."""
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is known of a job whose process ended in the middle of it."""
+
+    exit_code: int | None
+
+    def __str__(self) -> str:
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"its process was ended by signal {-self.exit_code}, as happens when memory runs out"
+        return f"its process ended with code {self.exit_code}"
+
+
+def results_of(
+    function: Callable[[Job], Result], jobs: Iterable[Job], processes: int
+) -> Iterator[tuple[Job, Result | Lost]]:
+    """Each job with what the function returns for it, in the order in which they end.
+
+    A job is drawn when a process is free for it. A process that is lost is replaced. Leaving the iterator ends all
+    processes at once.
+
+    Args:
+        function: can be pickled, and so can jobs and results; it does not raise.
+        jobs: what to call it with.
+        processes: how many at a time; with one, the calls happen in this process.
+    """
+    if processes == 1:
+        for job in jobs:
+            yield job, function(job)
+        return
+    drawn = iter(jobs)
+    # Every worker that lives, and the job it has.
+    workers: dict[Connection, tuple[_Worker, Job]] = {}
+
+    def occupy(worker: _Worker | None) -> None:
+        """Give a worker the next job, a new one if need be; let it go where there is none."""
+        for job in drawn:
+            worker = worker or _Worker(function)
+            workers[worker.connection] = worker, job
+            worker.connection.send(job)
+            return
+        if worker is not None:
+            del workers[worker.connection]
+            worker.end()
+
+    try:
+        for _ in range(processes):
+            occupy(None)
+        while workers:
+            for connection in wait(list(workers)):
+                worker, job = workers[connection]
+                result = worker.receive()
+                yield job, result
+                if isinstance(result, Lost):
+                    del workers[connection]
+                    worker = None
+                occupy(worker)
+    finally:
+        for worker, _ in workers.values():
+            worker.end()
+
+
+class _Worker(Generic[Job, Result]):
+    """A process that answers jobs one by one until the other end of its connection is closed."""
+
+    def __init__(self, function: Callable[[Job], Result]):
+        # A fork of a process that has used CUDA or threads is not safe.
+        context = multiprocessing.get_context("spawn")
+        self.connection, other_end = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(function, other_end), daemon=True)
+        with _deaf_to_ctrl_c():
+            self.process.start()
+        other_end.close()
+
+    def receive(self) -> Result | Lost:
+        """The result of the job it has, once there is one."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return Lost(self.process.exitcode)
+
+    def end(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.terminate()
+        self.process.join()
+
+
+def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(function(job))
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C, which a terminal sends to all: it is for their starter to end them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

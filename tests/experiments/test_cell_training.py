@@ -1,0 +1,88 @@
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.experiments import cell_training
+from hkconv.experiments.cell_training import one_thread, train_to_record
+from hkconv.experiments.recipe_files import read_table
+from hkconv.experiments.store import append, read
+from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.training.building import load_dataset
+from hkconv.training.reporting import Reporter
+from hkconv.training.run import train_cell
+
+
+@pytest.fixture
+def cell(recipes):
+    return list_cells(read_table("node", recipes), Choice(systems=("GCN",)), Place("cpu"))[1]
+
+
+def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
+    record = train_to_record(cell).record
+    with one_thread():
+        result = train_cell(cell.training, cell.recipe, load_dataset(cell.recipe), torch.device("cpu")).result
+    assert (record["test"], record["val"]) == (result.test_metric, result.val_metric)
+    assert (record["test_loss"], record["val_loss"]) == (result.test_loss, result.val_loss)
+    assert (record["best_epoch"], record["epochs"]) == (result.best_epoch, 3)
+    assert record["parameters"] == result.parameters > 0
+    assert record["metric"] == "accuracy"
+    assert record["dataset_info"]["num_nodes"] == 971
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["device"] == "cpu"
+    assert record["peak_memory_bytes"] >= 0
+    assert {"commit", "when"} < set(record)
+    append(tmp_path, record)
+    assert read(tmp_path, ("node",)) == ([record], [])
+
+
+def test_threads_and_algorithms_are_as_before(cell):
+    torch.set_num_threads(2)
+    train_to_record(cell)
+    assert torch.get_num_threads() == 2
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (InputError("the training loss became nan in epoch 1"), "the training loss became nan in epoch 1"),
+        (torch.OutOfMemoryError("CUDA out of memory.\nTried"), "OutOfMemoryError: CUDA out of memory."),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_a_failure_is_a_record_too(cell, monkeypatch, error, reason):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(cell_training, "train_cell", fail)
+    record = train_to_record(cell).record
+    assert record["error"] == reason
+    assert "test" not in record
+    assert record["versions"]
+
+
+def test_half_a_training_is_no_result(cell, monkeypatch):
+    class CtrlC(Reporter):
+        def epoch_ended(self, epoch):
+            if epoch.number == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(cell_training, "train_cell", lambda *arguments: train_cell(*arguments, CtrlC()))
+    with pytest.raises(KeyboardInterrupt):
+        train_to_record(cell)
+
+
+def test_data_that_cannot_be_loaded_is_no_failure_of_the_training(tmp_path):
+    cell = list_cells(read_table("graph"), Choice(datasets=("ptc",)), Place("cpu", str(tmp_path)))[0]
+    outcome = train_to_record(cell)
+    assert outcome.record is None
+    assert "ptc" in outcome.data_error
+
+
+def test_more_splits_than_the_dataset_has(cell, monkeypatch):
+    dataset = load_dataset(cell.recipe)
+    monkeypatch.setattr(
+        cell_training, "_load", lambda _: type(dataset)(**{**vars(dataset), "splits": dataset.splits[:1]})
+    )
+    assert train_to_record(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"

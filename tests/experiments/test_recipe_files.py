@@ -1,0 +1,209 @@
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hkconv.benchmarking.paper import PAPER_DATASETS
+from hkconv.data.catalog import CATALOG
+from hkconv.errors import InputError
+from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_file, read_table
+from hkconv.models import MODELS
+from hkconv.training.recipe import Recipe
+
+TU = ["ptc", "enzymes", "proteins", "imdb-binary", "imdb-multi"]
+NODE = ["cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora", "pubmed"]
+DATASETS = {
+    "graph": {*TU, "enzymes-labels", "proteins-labels"},
+    "molecules": {"ogbg-molhiv", "ogbg-molpcba", "muv"},
+    "node": {*NODE, "cornell-legacy", "chameleon-filtered", "squirrel-filtered"},
+    "kernels-graph": set(TU),
+    "kernels-node": set(NODE),
+    "ablations": {*TU, "cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora"},
+}
+NODE_SYSTEMS = {"MLP", "GCN", "GAT", "GraphSAGE", "GCNII", "GIN", "LINKX", "HGCN", "H2H-GCN", "HyboNet", "WLHN"}
+GRAPH_SYSTEMS = NODE_SYSTEMS - {"LINKX"} | {"GMT"}
+KERNEL_COUNTS = [f"K={count}" for count in range(2, 10)]
+ALL = [(table, recipe) for table in TRAINED_TABLES for recipe in read_table(table)]
+
+
+def changed(folder: Path, table: str, changes: dict) -> Path:
+    """The file of the tree in a table with some of its keys changed; None takes a key away."""
+    path = folder / table / "tree.yaml"
+    values = {**yaml.safe_load(path.read_text()), **changes}
+    path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+    return path
+
+
+@pytest.mark.parametrize("table", TRAINED_TABLES)
+def test_every_table_has_its_datasets(table):
+    assert {recipe.dataset for recipe in read_table(table)} == DATASETS[table]
+
+
+@pytest.mark.parametrize("table, recipe", ALL, ids=[f"{table}/{recipe.dataset}" for table, recipe in ALL])
+def test_shipped_recipes_are_sound(table, recipe):
+    assert recipe.table == table
+    assert recipe.dataset in CATALOG
+    assert {system.model for system in recipe.systems.values()} <= set(MODELS)
+    assert "clean" in recipe.protocols
+    for repeats in (*recipe.protocols.values(), recipe.quick):
+        for system in recipe.systems.values():
+            Recipe(**{**recipe.settings, **system.settings, **repeats.settings})
+    # The paper gives grids for these and says nothing about the rest: every value is one that was chosen here.
+    assert set(recipe.settings) == {name for name in recipe.chosen_here if "." not in name}
+    if recipe.dataset in PAPER_DATASETS and (table in ("node", "graph") or table.startswith("kernels")):
+        assert set(recipe.protocols) == {"clean", "published"}
+        assert any(figure is not None for figure in recipe.paper.values())
+
+
+def test_every_system_has_a_line():
+    for recipe in read_table("node"):
+        assert {"HKN", "HKN+root", *NODE_SYSTEMS} == set(recipe.systems)
+        assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
+    for recipe in (*read_table("graph"), *read_table("molecules")):
+        assert {"HKN", "HKN+root+mass", *GRAPH_SYSTEMS} == set(recipe.systems)
+    for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
+        assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS
+        assert [system.settings["kernel_size"] for system in recipe.systems.values()] == list(range(2, 10))
+    for recipe in read_table("ablations"):
+        assert {"HKN", "HKN-direct", "HKN-random", "HKN-train", "HKN+root", "HKN+attention"} < set(recipe.systems)
+        assert recipe.systems["HKN-direct"].settings["relative"] is False
+
+
+def test_all_systems_of_a_dataset_have_the_same_budget():
+    for _, recipe in ALL:
+        for system in recipe.systems.values():
+            assert not {"epochs", "patience", "batch_size"} & set(system.settings)
+
+
+def test_a_derived_recipe_differs_in_what_it_says_alone():
+    kernels = {recipe.dataset: recipe for recipe in read_table("kernels-node")}
+    for base in read_table("node"):
+        if base.dataset in kernels:
+            derived = kernels[base.dataset]
+            assert (derived.settings, derived.protocols, derived.quick) == (base.settings, base.protocols, base.quick)
+            hkn = base.systems["HKN"].settings
+            assert derived.systems["K=5"].settings == {**hkn, "kernel_size": 5}
+    for recipe in read_table("ablations"):
+        if recipe.dataset in TU:
+            assert recipe.paper["HKN-direct"] is not None
+            assert math.isnan(recipe.paper["HKN-train"][0])
+
+
+@pytest.mark.parametrize(
+    "label, table, columns",
+    [
+        ("nc", "node", NODE),
+        ("nckp", "kernels-node", NODE),
+        ("gctable", "graph", TU),
+        ("kptable", "kernels-graph", TU),
+        ("gcltable", "molecules", ["ogbg-molhiv", "ogbg-molpcba"]),
+    ],
+)
+def test_figures_are_the_papers(real_data, label, table, columns):
+    paper = real_data.parent / "paper" / "hkconv.tex"
+    if not paper.exists():
+        pytest.skip("the paper's source is not here")
+    text = paper.read_text()
+    end = text.index(rf"\label{{tab:{label}}}")
+    rows = text[text.rindex(r"\begin{tabular}", 0, end) : end].split(r"\\")
+    recipes = {recipe.dataset: recipe for recipe in read_table(table)}
+    checked = 0
+    for row in rows:
+        name = ["", *row.split("&")[: -len(columns)]][-1]
+        cells = [re.sub(r"\\textbf|\\midrule|[{}$\s]", "", cell) for cell in row.split("&")[-len(columns) :]]
+        if not all(re.fullmatch(r"[\d.]+\\pm[\d.]+|NaN|-", cell) for cell in cells):
+            continue
+        name = re.sub(r"\\citep\{[^}]*\}|\\midrule|\\toprule|\(Ours\)|[{}]", "", name).strip()
+        for column, cell in zip(columns, cells):
+            figure = recipes[column].paper[f"K={name}" if name.isdigit() else name]
+            if cell == "-":
+                assert figure is None
+            elif cell == "NaN":
+                assert math.isnan(figure[0])
+            else:
+                assert figure == tuple(map(float, cell.split(r"\pm")))
+            checked += 1
+    assert checked == {"nc": 120, "nckp": 64, "gctable": 55, "kptable": 40, "gcltable": 12}[label]
+
+
+def test_settings_go_from_general_to_particular(recipes):
+    recipe = read_file(recipes / "node" / "tree.yaml", recipes)
+    assert recipe.settings["epochs"] == 3
+    assert recipe.systems["GCN"].settings == {"lr": 0.005}
+    assert (recipe.quick.num_splits, recipe.quick.seeds, recipe.quick.settings) == (1, 1, {"epochs": 1})
+    derived = read_file(recipes / "kernels-node" / "tree.yaml", recipes)
+    assert derived.systems["K=3"].settings == {"kernel_size": 3, "root": False}
+    assert derived.chosen_here == ("epochs", "K=2.root", "K=3.root")
+    assert derived.paper == {"K=3": (1.5, 0.5)}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"epoch": 3}, "unknown key 'epoch'; accepted: table, dataset"),
+        ({"setings": {}}, "unknown key 'setings'; did you mean 'settings'?"),
+        ({"metric": None}, "key 'metric' is missing"),
+        ({"dataset": "texsa"}, "unknown dataset 'texsa'; did you mean 'texas'?"),
+        ({"dataset": "texas"}, "must be node/texas.yaml"),
+        ({"table": "nodes"}, "unknown table 'nodes'; did you mean 'node'?"),
+        ({"metric": "accurcy"}, "unknown metric 'accurcy'; did you mean 'accuracy'?"),
+        ({"metric": "AP"}, "metric of dataset 'tree' must be 'accuracy', got 'AP'"),
+        ({"systems": {"GCN": {"model": "gcni"}}}, "unknown model of system 'GCN' 'gcni'; did you mean 'gcnii'?"),
+        ({"systems": {"GMT": {"model": "gmt"}}}, "model 'gmt' has no node task, which dataset 'tree' is for"),
+        ({"systems": {"GCN": {"model": "gcn", "root": True}}}, "root is a setting of model 'hkn', not of 'gcn'"),
+        ({"systems": {"GCN": {"model": "gcn", "lrr": 1}}}, "unknown key of system 'GCN' 'lrr'; did you mean 'lr'?"),
+        ({"systems": {}}, "systems must name at least one"),
+        ({"systems": ["GCN"]}, "systems must hold keys and values"),
+        ({"settings": {"hiden_dim": 3}}, "unknown key of settings 'hiden_dim'; did you mean 'hidden_dim'?"),
+        ({"settings": {"device": "cpu"}}, "unknown key of settings 'device'"),
+        ({"settings": {"epochs": "many"}}, "epochs must be a whole number of at least 1, got 'many'"),
+        ({"paper": {"HyboNett": [1, 2]}}, "unknown system of paper 'HyboNett'; did you mean 'HyboNet'?"),
+        ({"paper": {"GCN": 70}}, r"paper's figure of 'GCN' must be [mean, deviation] or null, got 70"),
+        ({"chosen_here": ["lr"]}, "unknown name in chosen_here 'lr'"),
+        ({"chosen_here": "epochs"}, "chosen_here must be a list"),
+        ({"protocols": {"clear": {}}}, "unknown protocol 'clear'; did you mean 'clean'?"),
+        ({"protocols": {"clean": {"num_splits": 0, "seeds": 1}}}, "num_splits must be a whole number of at least 1"),
+        ({"protocols": {"published": {"num_splits": 1, "seeds": 1}}}, "protocol 'published' does not cover"),
+        ({"quick": {"epochs": 1}}, "key of quick 'num_splits' is missing"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(recipes, changes, words):
+    path = changed(recipes, "node", changes)
+    with pytest.raises(InputError) as caught:
+        read_table("node", recipes)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(f"recipe {path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"base": "node/twig"}, "twig.yaml cannot be read"),
+        ({"variants": "kernel"}, "kernel.yaml cannot be read"),
+        ({"settings": {}}, "unknown key 'settings'"),
+        ({"paper": {"K=4": [1, 2]}}, "unknown system of paper 'K=4'; did you mean 'K=3'?"),
+    ],
+)
+def test_what_is_wrong_with_a_derived_recipe(recipes, changes, words):
+    changed(recipes, "kernels-node", changes)
+    with pytest.raises(InputError) as caught:
+        read_table("kernels-node", recipes)
+    assert words in str(caught.value)
+
+
+def test_variants_of_a_system_that_the_base_does_not_have(recipes):
+    (recipes / "variants" / "kernels.yaml").write_text("of: HNK\nvariants: {K=2: {}}\n")
+    with pytest.raises(InputError, match=r"unknown system of node/tree 'HNK'; did you mean 'HKN'\?"):
+        read_table("kernels-node", recipes)
+
+
+def test_a_table_without_recipes(recipes):
+    with pytest.raises(InputError, match="table 'graph' has no recipes"):
+        read_table("graph", recipes)
+
+
+def test_recipes_lie_within_the_package():
+    assert (RECIPES / "node" / "texas.yaml").is_file()

@@ -1,0 +1,50 @@
+import math
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from hkconv.experiments.workers import Lost, results_of
+
+
+def test_one_process_is_this_one():
+    assert list(results_of(lambda job: (job, os.getpid()), [1, 2], 1)) == [(1, (1, os.getpid())), (2, (2, os.getpid()))]
+
+
+def test_every_job_is_done_once():
+    assert sorted(results_of(math.factorial, range(6), 2)) == [(job, math.factorial(job)) for job in range(6)]
+
+
+def test_a_lost_process_is_told_of_and_replaced():
+    jobs = [signal.SIGKILL, signal.SIGCONT, signal.SIGKILL, signal.SIGCONT]
+    found = list(results_of(signal.raise_signal, jobs, 2))
+    assert sorted(map(str, found)) == sorted([str((signal.SIGKILL, Lost(-9))), str((signal.SIGCONT, None))] * 2)
+    assert "ended by signal 9, as happens when memory runs out" in str(Lost(-9))
+    assert str(Lost(3)) == "its process ended with code 3"
+
+
+def test_jobs_are_drawn_when_a_process_is_free():
+    drawn = []
+
+    def jobs():
+        for job in range(5):
+            drawn.append(job)
+            yield job
+
+    results = results_of(math.factorial, jobs(), 2)
+    next(results)
+    assert drawn == [0, 1]
+    results.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_is_not_for_the_workers():
+    before = signal.getsignal(signal.SIGINT)
+    assert list(results_of(signal.getsignal, [signal.SIGINT], 2)) == [(signal.SIGINT, signal.SIG_IGN)]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_error_in_this_process_is_passed_on():
+    with pytest.raises(ZeroDivisionError):
+        list(results_of(lambda job: 1 / job, [0], 1))
