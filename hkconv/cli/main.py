@@ -14,6 +14,7 @@ from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.points import points
+from hkconv.cli.report import report
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -66,6 +67,7 @@ app.command()(datasets)
 app.command()(audit)
 app.command()(points)
 app.command()(bench)
+app.command()(report)
 
 
 def run() -> None:
