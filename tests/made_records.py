@@ -7,14 +7,33 @@ TEXAS_SIZES = {"train": 87, "val": 59, "test": 37}
 
 def made_record(**changes):
     """A record as the results store has it; ``changes`` replace its fields."""
-    recipe = {name: value for name, value in Recipe(dataset="texas", models=("hkn",)).as_dict().items()}
+    recipe = Recipe(dataset="texas", models=("hkn",)).as_dict()
     return {
-        **{"schema": 1, "table": "node", "dataset": "texas", "protocol": "clean", "model": "hkn", "variant": "HKN"},
-        **{"split": 0, "seed": 0, "recipe": recipe, "metric": "accuracy", "test": 0.8, "val": 0.85},
-        **{"test_loss": 0.5, "val_loss": 0.4, "best_epoch": 41, "epochs": 100, "seconds": 12.0},
-        **{"peak_memory_bytes": 1000, "parameters": 4711, "dataset_info": {"name": "texas"}},
-        **{"device": "cpu", "versions": {"python": "3.11.0", "torch": "2.11.0"}, "commit": "abc1234"},
-        **{"quick": False, "when": "2026-01-02T03:04:05+00:00"},
+        "schema": 1,
+        "table": "node",
+        "dataset": "texas",
+        "protocol": "clean",
+        "model": "hkn",
+        "variant": "HKN",
+        "split": 0,
+        "seed": 0,
+        "recipe": recipe,
+        "metric": "accuracy",
+        "test": 0.8,
+        "val": 0.85,
+        "test_loss": 0.5,
+        "val_loss": 0.4,
+        "best_epoch": 41,
+        "epochs": 100,
+        "seconds": 12.0,
+        "peak_memory_bytes": 1000,
+        "parameters": 4711,
+        "dataset_info": {"name": "texas"},
+        "device": "cpu",
+        "versions": {"python": "3.11.0", "torch": "2.11.0"},
+        "commit": "abc1234",
+        "quick": False,
+        "when": "2026-01-02T03:04:05+00:00",
         **changes,
     }
 

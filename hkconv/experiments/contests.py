@@ -108,7 +108,7 @@ def _verdict(dataset: str, mine: str, ours: CellFigures, baselines: Mapping[str,
     ahead = {variant: cell.test.mean - ours.test.mean for variant, cell in baselines.items()}
     ahead = {variant: distance for variant, distance in ahead.items() if distance > 0}
     if not ahead:
-        return f"{dataset}: {mine} is at or above all {len(baselines)} baselines in mean test score"
+        return f"{dataset}: {mine} is at or above every baseline in mean test score ({len(baselines)} compared)"
     ordered = sorted(ahead.items(), key=lambda item: -item[1])
     listed = ", ".join(f"{variant} by {100 * distance:.2f}" for variant, distance in ordered)
     return f"{dataset}: {mine} is below {len(ahead)} of {len(baselines)} baselines in mean test score: {listed}"

@@ -177,4 +177,5 @@ def _versions(record: Record) -> list[tuple[str, str]]:
 
 
 def _counted(names: Iterable[str]) -> str:
-    return "; ".join(f"{name or 'unknown'} ({number})" for name, number in sorted(Counter(names).items()))
+    counts = Counter(name or "unknown" for name in names)
+    return "; ".join(f"{name} ({number})" for name, number in sorted(counts.items()))

@@ -1,3 +1,4 @@
+import itertools
 import math
 import re
 from xml.etree import ElementTree
@@ -26,7 +27,7 @@ def test_ticks_are_round_few_and_cover_the_values(low, high):
     found = ticks(low, high)
     assert found[0] <= low and high <= found[-1]
     assert 2 <= len(found) <= 8
-    steps = {round(b - a, 8) for a, b in zip(found, found[1:])}
+    steps = {round(b - a, 8) for a, b in itertools.pairwise(found)}
     (step,) = steps
     assert round(step / 10 ** math.floor(math.log10(step) + 1e-9), 6) in (1, 2, 5)
 
