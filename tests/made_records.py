@@ -51,3 +51,9 @@ def made_failure(**changes):
     record = made_record(error="the loss became NaN in epoch 3", **changes)
     without = ("metric", "test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "seconds", "parameters")
     return {name: value for name, value in record.items() if name not in without}
+
+
+def made_time(seconds, **changes):
+    """A record of the runtime table, which has no scores."""
+    scores = ("val", "test_loss", "val_loss", "best_epoch", "epochs", "seconds", "parameters")
+    return made_record(table="runtime", metric="seconds an epoch", test=seconds, **dict.fromkeys(scores), **changes)

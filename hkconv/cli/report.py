@@ -20,7 +20,7 @@ def report(
 
     Example: hkconv report --results results/records --out results
     """
-    from hkconv.experiments.plan import paper_figures, planned_trainings
+    from hkconv.experiments.plan import read_plan
     from hkconv.experiments.report import TITLES, build_report, check_table, write_report
     from hkconv.experiments.store import read
 
@@ -33,7 +33,8 @@ def report(
     records, damaged = read(folder, TITLES)
     if not records:
         raise InputError(f"results {folder} has no record that can be read ({count(len(damaged), 'damaged line')})")
-    blocks = build_report(records, damaged, paper_figures(), planned_trainings())
+    plan = read_plan()
+    blocks = build_report(records, damaged, plan.paper, plan.trainings)
     for problem in damaged:
         typer.echo(f"damaged line left out: {problem}", err=True)
     for path in write_report(Path(out), blocks):

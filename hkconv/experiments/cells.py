@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from hkconv.experiments.store import training_identity
+from hkconv.experiments.store import RUNTIME, training_identity
 from hkconv.training.summary import Spread
 
 Record = Mapping[str, Any]
 
-RUNTIME = "runtime"
 HKN = "hkn"
 
 
@@ -36,7 +35,7 @@ class CellFigures:
         model: name of the model that was trained.
         metric: what ``tests`` and ``vals`` measure.
         tests, vals: scores by split, means over its seeds; by seed where there is one split only. For the runtime
-            table ``tests`` holds the seconds of an epoch.
+            table ``tests`` holds the seconds of an epoch, and there are no ``vals``.
         splits, seeds: how many different ones there are.
         trainings: how many trainings the scores come from.
         planned: how many there should be.
@@ -134,11 +133,13 @@ def has_failed(record: Record) -> bool:
 
 
 def _place(record: Record, several_devices: bool) -> Place:
-    variant = record["variant"]
-    # Times of different machines are different results.
+    label = [record["variant"]]
+    # A score is the same wherever and however fast it was found, a time is not.
     if record["table"] == RUNTIME and several_devices:
-        variant = f"{variant}, {_device(record)}"
-    return Place(record["table"], record["dataset"], record["protocol"], record["quick"], variant)
+        label.append(_device(record))
+    if record["table"] == RUNTIME and record["recipe"].get("capture"):
+        label.append("captured")
+    return Place(record["table"], record["dataset"], record["protocol"], record["quick"], ", ".join(label))
 
 
 def _device(record: Record) -> str:
@@ -190,8 +191,8 @@ def _figures(place: Place, trainings: dict[tuple[int, int], Record], planned: in
     return CellFigures(
         model=first["model"],
         metric=first.get("metric", ""),
-        tests=by_unit({key: _score(place.table, record) for key, record in scored.items()}),
-        vals=by_unit({key: record["val"] for key, record in scored.items()}),
+        tests=by_unit({key: record["test"] for key, record in scored.items()}),
+        vals={} if place.table == RUNTIME else by_unit({key: record["val"] for key, record in scored.items()}),
         splits=len(splits),
         seeds=len({seed for _, seed in scored}),
         trainings=len(scored),
@@ -200,10 +201,6 @@ def _figures(place: Place, trainings: dict[tuple[int, int], Record], planned: in
         overlap=_overlap(trainings.values()),
         test_to_train=_test_to_train(scored.values()),
     )
-
-
-def _score(table: str, record: Record) -> float:
-    return record["seconds"] / record["epochs"] if table == RUNTIME else record["test"]
 
 
 def _overlap(records: Iterable[Record]) -> dict[str, float]:

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from hkconv.experiments.cells import RUNTIME, CellFigures, Place
+from hkconv.experiments.cells import CellFigures, Place
 from hkconv.experiments.pages import Bold, Table
+from hkconv.experiments.store import RUNTIME
 from hkconv.training.summary import Spread
 
 PaperFigure = Sequence[float | None] | None
@@ -48,10 +49,12 @@ class Grid:
         return {variant: cell for variant, cell in self.column(dataset, CLEAN).items() if cell.complete}
 
     def best(self, dataset: str) -> str | None:
-        """The variant with the best clean test mean among complete cells."""
+        """The variant with the best clean test mean among complete cells; None where they cannot be compared."""
         cells = self.complete(dataset)
-        choose = min if self.table == RUNTIME else max
-        return choose(cells, key=lambda variant: cells[variant].test.mean, default=None)
+        if self.table != RUNTIME:
+            return max(cells, key=lambda variant: cells[variant].test.mean, default=None)
+        machines = {variant.partition(", ")[2] for variant in cells}
+        return min(cells, key=lambda variant: cells[variant].test.mean) if len(machines) == 1 else None
 
     def paper_figure(self, dataset: str, variant: str) -> Spread | None:
         """The paper's figure in percent or seconds, None where it has none or prints NaN."""
@@ -65,6 +68,8 @@ def figures_table(grid: Grid) -> Table:
     """All figures of a grid; rows that would be empty are left out. Bold is the best complete clean cell."""
     rows: list[tuple[str | Bold, ...]] = []
     best = {dataset: None if grid.quick else grid.best(dataset) for dataset in grid.datasets}
+    # A protocol is a way to divide a dataset, and a time does not depend on it.
+    clean_name = "ours" if grid.table == RUNTIME else CLEAN
     label = ", quick" if grid.quick else ""
     for variant in grid.variants:
         clean = [cell_text(grid.table, grid.cell(dataset, CLEAN, variant)) for dataset in grid.datasets]
@@ -75,19 +80,21 @@ def figures_table(grid: Grid) -> Table:
         }
         filled = [kind for kind, texts in kinds.items() if any(text != NOTHING for text in texts)]
         for kind in filled:
-            shown = kind if kind == "paper" else kind + label
+            shown = {"paper": "paper", PUBLISHED: PUBLISHED + label, CLEAN: clean_name + label}[kind]
             rows.append((variant if kind == filled[0] else "", shown, *kinds[kind]))
     head = ("system", "", *(_column_title(grid, dataset) for dataset in grid.datasets))
     return Table(head, (*rows, *_overlaps(grid)))
 
 
 def cell_text(table: str, cell: CellFigures | None) -> str:
-    """Mean, deviation and number of splits of a cell."""
+    """Mean, deviation and number of splits of a cell; a time is a median already and has no splits."""
     if cell is None:
         return NOTHING
     if not cell.tests:
         return f"failed ({cell.failures} of {cell.planned})"
-    return f"{spread_text(table, scaled(cell.test, 1000 if table == RUNTIME else 100))} ({count_text(cell)})"
+    if table == RUNTIME:
+        return spread_text(table, scaled(cell.test, 1000))
+    return f"{spread_text(table, scaled(cell.test, 100))} ({count_text(cell)})"
 
 
 def count_text(cell: CellFigures) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hkconv.errors import InputError
-from hkconv.experiments.cells import RUNTIME, CellFigures, Collected, Place, Record, collect_cells
-from hkconv.experiments.contests import against_baselines, against_paper
+from hkconv.experiments.cells import CellFigures, Collected, Place, Record, collect_cells
+from hkconv.experiments.contests import CAUTION, against_baselines, against_paper
 from hkconv.experiments.grids import Grid, PaperTable, figures_table
 from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
 from hkconv.experiments.pages import Block, Heading, Items, Plot, Text, as_html, as_markdown
+from hkconv.experiments.store import RUNTIME
 from hkconv.training.files import make_folder, write_bytes
 
 TITLES = {
@@ -27,8 +28,9 @@ TITLES = {
 }
 NOTES = {
     "node": "The paper calls its metric F1; with one label a node its micro average is the accuracy.",
-    "runtime": "Milliseconds a training epoch: the seconds of a training, evaluations included, divided by its epochs; "
-    "lowest in bold. The paper's are from an RTX 3090: figures of different machines are no comparison.",
+    "runtime": "Milliseconds a training epoch, the median of many. 'Captured' is a step replayed as a CUDA graph. The "
+    "paper's are from an RTX 3090: times of different machines are no comparison, and the lowest is in bold only where "
+    "all of ours are of one machine and kind.",
 }
 READING = (
     "Each system has up to three rows. The first is what the paper prints. The row 'published' is ours under a "
@@ -66,7 +68,7 @@ def build_report(
     for record in records:
         check_table(record["table"], "in a record")
     collected = collect_cells(records, plan)
-    blocks: list[Block] = [Heading("Results", 1), *map(Text, READING)]
+    blocks: list[Block] = [Heading("Results", 1), *map(Text, (*READING, CAUTION))]
     for table in TITLES:
         blocks += _section(table, collected.cells, paper.get(table, {}))
     return [

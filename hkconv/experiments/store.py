@@ -18,6 +18,7 @@ from hkconv.training.recipe import Recipe
 from hkconv.training.run import FREE_ON_RESUME
 
 SCHEMA = 1
+RUNTIME = "runtime"
 DEFAULT_FOLDER = Path("results", "records")
 
 # What a record has whether the training succeeded or not.
@@ -56,7 +57,11 @@ class Damage:
 
 def identity(record: Record) -> str:
     """What makes a cell of a table: the same cell is never trained twice, a changed recipe is another cell."""
-    return json.dumps([record["table"], record["variant"], training_identity(record)])
+    parts = [record["table"], record["variant"], training_identity(record)]
+    # A score is the same wherever it is found, a time is not.
+    if record["table"] == RUNTIME:
+        parts += [record["device"], record["recipe"]["capture"]]
+    return json.dumps(parts)
 
 
 def training_identity(record: Record) -> str:

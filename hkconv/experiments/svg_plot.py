@@ -99,7 +99,7 @@ def draw_panels(description: str, panels: Sequence[Panel], names: Sequence[str],
     """
     styles = dict(zip(names, STYLES, strict=False))
     columns = min(COLUMNS, len(panels))
-    width = PANEL_WIDTH * columns
+    width = max(PANEL_WIDTH * columns, LEFT + sum(map(_legend_width, styles)))
     height = LEGEND_HEIGHT + PANEL_HEIGHT * math.ceil(len(panels) / columns)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_places(width)} {_places(height)}" '
@@ -197,8 +197,12 @@ def _legend(styles: dict[str, Style]) -> list[str]:
         parts.append(f'<line x1="{_places(x)}" y1="{_places(y)}" x2="{_places(x + 34)}" y2="{_places(y)}" {stroke}/>')
         parts.append(_marker(x + 17, y, style, True))
         parts.append(f'<text x="{_places(x + 40)}" y="{_places(y + 4)}">{html.escape(name)}</text>')
-        x += 60 + 7 * len(name)
+        x += _legend_width(name)
     return parts
+
+
+def _legend_width(name: str) -> float:
+    return 60 + 7 * len(name)
 
 
 def _lowest(point: Point) -> float:

@@ -2,7 +2,7 @@ import random
 from statistics import fmean, stdev
 
 import pytest
-from made_records import made_cell, made_failure, made_record
+from made_records import made_cell, made_failure, made_record, made_time
 
 from hkconv.experiments.cells import Place, collect_cells
 
@@ -116,14 +116,17 @@ def test_a_cell_of_failures_alone():
     assert (cell.tests, cell.failures, cell.complete) == ({}, 2, False)
 
 
-def test_runtime_is_seconds_an_epoch_and_machines_are_not_mixed():
-    first = made_record(table="runtime", seconds=10.0, epochs=100)
-    assert only(collect_cells([first])).test.mean == pytest.approx(0.1)
-    second = made_record(table="runtime", seconds=1.0, epochs=100, device="cuda: big", split=1)
-    cells = collect_cells([first, second]).cells
-    assert {place.variant: cell.test.mean for place, cell in cells.items()} == pytest.approx(
-        {"HKN, cpu": 0.1, "HKN, cuda: big": 0.01}
-    )
+def test_times_of_different_machines_are_not_mixed():
+    first = made_time(0.1)
+    assert only(collect_cells([first])).tests == {0: 0.1}
+    second = made_time(0.01, device="cuda: big")
+    third = made_time(0.002, device="cuda: big", recipe=recipe_with(capture=True))
+    cells = collect_cells([first, second, third]).cells
+    assert {place.variant: cell.test.mean for place, cell in cells.items()} == {
+        "HKN, cpu": 0.1,
+        "HKN, cuda: big": 0.01,
+        "HKN, cuda: big, captured": 0.002,
+    }
 
 
 def test_overlap_and_sizes_of_the_splits():

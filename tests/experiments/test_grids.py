@@ -1,6 +1,6 @@
 import math
 
-from made_records import made_cell, made_failure, made_record
+from made_records import made_cell, made_failure, made_record, made_time
 
 from hkconv.experiments.cells import collect_cells
 from hkconv.experiments.grids import Grid, figures_table
@@ -91,9 +91,10 @@ def test_a_metric_that_is_not_accuracy_is_named():
 
 def test_runtime_in_milliseconds_with_the_lowest_in_bold():
     paper = {"texas": {"HyboNet": (0.0076, None), "HKN": (1.04, None)}}
-    records = made_cell([0.9, 0.9], table="runtime", seconds=2.5, epochs=100)
-    records += made_cell([0.1, 0.1], table="runtime", seconds=0.734, epochs=100, variant="HyboNet", model="hybonet")
+    records = [made_time(0.025), made_time(0.00734, variant="HyboNet", model="hybonet")]
     _, found = rows(records, paper, "runtime")
     assert found["HKN", "paper"] == ["1040"] and found["HyboNet", "paper"] == ["7.6"]
-    assert found["HKN", "clean"] == ["25 ± 0 (2)"]
-    assert found["HyboNet", "clean"] == [Bold("7.34 ± 0 (2)")]
+    assert found["HKN", "ours"] == ["25"]
+    assert found["HyboNet", "ours"] == [Bold("7.34")]
+    records.append(made_time(0.001, variant="HyboNet", model="hybonet", device="cuda: big"))
+    assert not any(isinstance(text, Bold) for texts in rows(records, paper, "runtime")[1].values() for text in texts)

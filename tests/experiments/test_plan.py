@@ -1,12 +1,12 @@
 import math
 from collections import Counter
 
-from hkconv.experiments.plan import paper_figures, planned_trainings
+from hkconv.experiments.plan import read_plan
 from hkconv.experiments.report import TITLES
 
 
 def test_the_papers_figures_of_every_table():
-    paper = paper_figures()
+    paper = read_plan().paper
     assert set(paper) == set(TITLES)
     assert tuple(paper["node"]["texas"]["HKN"]) == (90.94, 0.66)
     assert tuple(paper["node"]["squirrel"]["GloGNN++"]) == (57.88, 1.76)
@@ -18,7 +18,7 @@ def test_the_papers_figures_of_every_table():
 
 
 def test_every_cell_of_the_recipes_is_planned_once():
-    plan = planned_trainings()
+    plan = read_plan().trainings
     names = ("table", "dataset", "protocol", "variant", "split", "seed", "quick")
     assert max(Counter(tuple(entry[name] for name in names) for entry in plan).values()) == 1
     texas = [entry for entry in plan if (entry["table"], entry["dataset"]) == ("node", "texas")]

@@ -73,6 +73,11 @@ def test_nothing_leaves_the_drawing_and_texts_are_escaped():
     width, height = map(float, ElementTree.fromstring(drawing).get("viewBox").split()[2:])
     for line in [*elements(drawing, "polyline"), *elements(drawing, "polygon")]:
         assert all(0 <= x <= width and 0 <= y <= height for x, y in places(line))
+    lone = draw_panels("scores", [Panel("a", (series,))], NAMES, "K", "%")
+    legend = [entry for entry in elements(lone, "text") if entry.text in NAMES]
+    assert len(legend) == 3
+    width = float(ElementTree.fromstring(lone).get("viewBox").split()[2])
+    assert all(float(entry.get("x")) + 7 * len(entry.text) < width for entry in legend)
     texts = [entry.text for entry in elements(drawing, "text")]
     assert "<3>" in texts and "no results" in texts
     assert elements(drawing, "title")[0].text == "a & b"
