@@ -9,13 +9,13 @@ from hkconv.experiments.pages import Block, Bold, Heading, Items, Table, Text
 
 CAUTION = (
     "HKN against the best baseline. Chosen by validation are HKN's variant and the baseline with the highest mean "
-    "validation score under the clean protocol, complete cells only; test scores have no part in it. The difference is "
-    "HKN's test score minus the baseline's, in percentage points, paired over the same splits. Splits of a dataset share "
-    "members, so the paired t test and Wilcoxon's signed-rank test (exact, two-sided) are optimistic. The corrected p "
-    "and the 95 % interval are those of the corrected resampled t test of Nadeau and Bengio (2003), with the sizes of "
-    "test and training set; an interval marked 'plain' has no correction, because the records do not have these sizes or "
-    "the pairs are seeds of one split. No p is adjusted for the number of datasets. In bold the highest mean test score, "
-    "seen after the fact: nobody could have chosen it."
+    "validation score under the clean protocol, complete cells only; test scores have no part in it. The difference "
+    "is HKN's test score minus the baseline's, in percentage points, paired over the same splits. Splits of a "
+    "dataset share members, so the paired t test and Wilcoxon's signed-rank test (exact, two-sided) are optimistic. "
+    "The corrected p and the 95 % interval are those of the corrected resampled t test of Nadeau and Bengio (2003), "
+    "with the sizes of test and training set; an interval marked 'plain' has no correction, because the records do "
+    "not have these sizes or the pairs are seeds of one split. No p is adjusted for the number of datasets. In bold "
+    "the highest mean test score, seen after the fact: nobody could have chosen it."
 )
 
 
