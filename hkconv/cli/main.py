@@ -16,6 +16,7 @@ from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
 from hkconv.cli.reproduce import reproduce
+from hkconv.cli.report import report
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -70,6 +71,7 @@ app.command()(hyperbolicity)
 app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
+app.command()(report)
 
 
 def run() -> None:

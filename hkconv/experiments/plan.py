@@ -1,0 +1,45 @@
+"""What the report holds the records against: the paper's figures, and the trainings that make its tables complete."""
+
+from dataclasses import dataclass
+
+from hkconv.benchmarking.paper import PAPER_ROWS
+from hkconv.experiments.grids import PaperTable
+from hkconv.experiments.recipe_files import TRAINED_TABLES, read_table
+from hkconv.experiments.store import RUNTIME, Record
+from hkconv.experiments.tables import Choice, list_cells
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the recipe files say.
+
+    Args:
+        paper: the paper's mean and deviation by table, dataset and system: in percent, for the runtime table in
+            seconds.
+        trainings: every training that is asked for, in full and quick, as a record without results. The runtime
+            table has none: its cells depend on the machine.
+    """
+
+    paper: dict[str, PaperTable]
+    trainings: list[Record]
+
+
+def read_plan() -> Plan:
+    """The plan of this library's own recipe files."""
+    recipes = {table: read_table(table) for table in TRAINED_TABLES}
+    paper = {table: {recipe.dataset: recipe.paper for recipe in found} for table, found in recipes.items()}
+    together = [recipe for found in recipes.values() for recipe in found]
+    cells = [cell for quick in (False, True) for cell in list_cells(together, Choice(quick=quick))]
+    return Plan({**paper, RUNTIME: _paper_times()}, [cell.head() for cell in cells])
+
+
+def _paper_times() -> PaperTable:
+    return {
+        row.dataset: {
+            "HGCN": (row.hgcn, None),
+            "H2H-GCN": (row.h2h_gcn, None),
+            "HyboNet": (row.hybonet, None),
+            "HKN": (row.hknet, None),
+        }
+        for row in PAPER_ROWS
+    }

@@ -1,0 +1,183 @@
+"""Every table of the paper with our figures beside it, from the records of the results store and nothing else.
+
+The same records give the same bytes: no date, machine or order of reading enters the report but what records say.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from hkconv.errors import InputError
+from hkconv.experiments.cells import CellFigures, Collected, Place, Record, collect_cells
+from hkconv.experiments.contests import CAUTION, against_baselines, against_paper
+from hkconv.experiments.grids import Grid, PaperTable, figures_table
+from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
+from hkconv.experiments.pages import Block, Heading, Items, Plot, Text, as_html, as_markdown
+from hkconv.experiments.store import RUNTIME
+from hkconv.training.files import make_folder, write_bytes
+
+TITLES = {
+    "node": "Node classification",
+    "graph": "Graph classification",
+    "molecules": "Molecules",
+    "ablations": "Ablations",
+    "kernels-node": "Number of kernel points, node classification",
+    "kernels-graph": "Number of kernel points, graph classification",
+    "runtime": "Runtime",
+}
+NOTES = {
+    "node": "The paper calls its metric F1; with one label a node its micro average is the accuracy.",
+    "runtime": "Milliseconds a training epoch, the median of many. 'Captured' is a step replayed as a CUDA graph. The "
+    "paper's are from an RTX 3090: times of different machines are no comparison, and the lowest is in bold only where "
+    "all of ours are of one machine and kind.",
+}
+READING = (
+    "Each system has up to three rows. The first is what the paper prints. The row 'published' is ours under a "
+    "re-creation of what the paper's released code does, whose training, validation and test sets overlap (the last "
+    "rows of a table say by how much): it shows what that procedure yields and is no measure of quality. The row "
+    "'clean' is ours on disjoint splits, with every choice made on validation data: it is the one that counts.",
+    "Our figures are mean ± sample deviation over splits, in parentheses the number of splits (or splits x seeds: the "
+    "seeds of a split are averaged first, and where there is one split the deviation is over its seeds). '7 of 10' is "
+    "a cell that is not complete: trainings with a score, of those planned. Bold is the highest clean mean test score "
+    "of a dataset, complete cells only. Scores are percentages.",
+)
+
+
+def build_report(
+    records: Iterable[Record],
+    problems: Iterable[object] = (),
+    paper: Mapping[str, PaperTable] | None = None,
+    plan: Iterable[Record] = (),
+) -> list[Block]:
+    """The report as a list of blocks.
+
+    Args:
+        records: those of the store, full and quick, successes and failures, in any order.
+        problems: damaged lines, each with a text that names file and line.
+        paper: published mean and deviation by table, dataset and system, in percent (the runtime table: seconds an
+            epoch). Its order is that of columns and rows.
+        plan: the trainings that make the tables complete, see :func:`hkconv.experiments.cells.collect_cells`.
+
+    Returns:
+        Blocks for :func:`hkconv.experiments.pages.as_markdown` and its neighbour.
+    """
+    records, paper = list(records), paper or {}
+    if not records:
+        raise InputError("no results to report: there is no record of a training")
+    for record in records:
+        check_table(record["table"], "in a record")
+    collected = collect_cells(records, plan)
+    blocks: list[Block] = [Heading("Results", 1), *map(Text, (*READING, CAUTION))]
+    for table in TITLES:
+        blocks += _section(table, collected.cells, paper.get(table, {}))
+    return [
+        *blocks,
+        *_failures(collected),
+        *_outdated(collected),
+        *_problems(problems),
+        *_provenance(records, collected),
+    ]
+
+
+def check_table(name: str, where: str) -> None:
+    """Refuse the name of a table that the report does not have."""
+    if name not in TITLES:
+        raise InputError(f"unknown table {name!r} {where}; accepted: {', '.join(TITLES)}")
+
+
+def write_report(folder: Path, blocks: Sequence[Block]) -> list[Path]:
+    """Write ``report.md``, ``report.html`` and each plot's file.
+
+    Args:
+        folder: where they go; made if it is not there.
+        blocks: of :func:`build_report`.
+
+    Returns:
+        The files written.
+    """
+    contents = {"report.md": as_markdown(blocks), "report.html": as_html(blocks)}
+    contents |= {block.file_name: block.svg + "\n" for block in blocks if isinstance(block, Plot)}
+    make_folder(folder, "out")
+    for name, content in contents.items():
+        write_bytes(folder / name, content.encode())
+    return [folder / name for name in contents]
+
+
+def _section(table: str, cells: Mapping[Place, CellFigures], paper: PaperTable) -> list[Block]:
+    full, quick = (Grid(table, is_quick, cells, paper) for is_quick in (False, True))
+    blocks: list[Block] = [Heading(TITLES[table])]
+    if table in NOTES:
+        blocks.append(Text(NOTES[table]))
+    blocks.append(figures_table(full) if full.variants else Text("No results yet."))
+    if table in KERNEL_TABLES and full.variants:
+        blocks.append(kernel_plot(full))
+    if table not in (*KERNEL_TABLES, RUNTIME):
+        blocks += [*against_paper(full), *against_baselines(full)]
+    if quick.cells:
+        blocks += [
+            Heading("Quick runs", 3),
+            Text("Fewer splits and epochs, to see that everything works. Not results, and in no other table."),
+            figures_table(quick),
+        ]
+    return blocks
+
+
+def _failures(collected: Collected) -> list[Block]:
+    if not collected.failures:
+        return []
+    groups: dict[tuple[str, str], list[str]] = {}
+    for record in collected.failures:
+        where = _where(Place(**{name: record[name] for name in Place._fields}))
+        groups.setdefault((where, str(record["error"])), []).append(f"{record['split']}/{record['seed']}")
+    texts = [f"{where}: split/seed {', '.join(cells)}: {error}" for (where, error), cells in groups.items()]
+    return [Heading("Failures"), Text("Trainings that gave no score; they count in no mean."), Items(tuple(texts))]
+
+
+def _where(place: Place) -> str:
+    protocol = f"{place.protocol}, quick" if place.quick else place.protocol
+    return ", ".join((place.table, place.dataset, protocol, place.variant))
+
+
+def _problems(problems: Iterable[object]) -> list[Block]:
+    texts = tuple(map(str, problems))
+    if not texts:
+        return []
+    return [Heading("Damaged lines"), Text("Kept in their files and left out of every table."), Items(texts)]
+
+
+def _outdated(collected: Collected) -> list[Block]:
+    if not collected.outdated:
+        return []
+    texts = tuple(map(_where, collected.outdated))
+    return [
+        Heading("Other recipes"),
+        Text("Cells that were trained with another recipe than the recipe files have now, and not yet again."),
+        Items(texts),
+    ]
+
+
+def _provenance(records: list[Record], collected: Collected) -> list[Block]:
+    quick = sum(record["quick"] for record in records)
+    dates = sorted(record["when"] for record in records if record.get("when"))
+    hours = math.fsum(record.get("seconds") or 0.0 for record in records) / 3600
+    versions = (", ".join(f"{name} {number}" for name, number in _versions(record)) for record in records)
+    texts = (
+        f"records: {len(records)}, {quick} of them quick; {len(collected.failures)} trainings failed",
+        f"left out: {collected.superseded} of earlier recipes under the same name, {collected.repeated} repeats",
+        f"dates: {dates[0]} to {dates[-1]}" if dates else "dates: unknown",
+        f"training time: {hours:.1f} hours",
+        f"devices: {_counted(record.get('device') or '' for record in records)}",
+        f"commits: {_counted(record.get('commit') or '' for record in records)}",
+        f"versions: {_counted(versions)}",
+    )
+    return [Heading("Provenance"), Items(texts)]
+
+
+def _versions(record: Record) -> list[tuple[str, str]]:
+    return sorted((record.get("versions") or {}).items())
+
+
+def _counted(names: Iterable[str]) -> str:
+    counts = Counter(name or "unknown" for name in names)
+    return "; ".join(f"{name} ({number})" for name, number in sorted(counts.items()))

@@ -1,0 +1,103 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from made_records import made_cell, made_record
+
+RECORDS = made_cell([0.8, 0.7, 0.9]) + made_cell([0.6, 0.7, 0.5], variant="GCN", model="gcn")
+
+
+def write_records(records, folder="results/records"):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for record in records:
+        with Path(folder, f"{record['table']}.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def test_the_report_of_a_folder_and_again(hkconv, in_empty_folder):
+    write_records(RECORDS)
+    result = hkconv("report")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["written: results/report.md", "written: results/report.html"]
+    assert lines[-1] == "6 records, 0 damaged lines"
+    text = Path("results/report.md").read_text()
+    assert "| HKN | paper |" in text and "80.00 ± 10.00 (3 of 10)" in text
+    before = {path: path.read_bytes() for path in Path("results").iterdir() if path.is_file()}
+    assert len(before) == 4
+    assert hkconv("report").exit_code == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_folders_of_choice(hkconv, in_empty_folder):
+    write_records(RECORDS, "mine")
+    assert hkconv("report", "--results", "mine", "--out", "deep/report").exit_code == 0
+    assert sorted(os.listdir(in_empty_folder)) == ["deep", "mine"]
+    assert "report.html" in os.listdir("deep/report")
+
+
+def test_a_damaged_line_is_named_left_out_and_kept(hkconv):
+    write_records(RECORDS[:1])
+    path = Path("results/records/node.jsonl")
+    whole = made_record(split=1, test=0.123)
+    path.write_text(path.read_text() + '{"schema": 1, "ta\n' + json.dumps({**whole, "split": None}) + "\n")
+    content = path.read_bytes()
+    result = hkconv("report")
+    assert result.exit_code == 0, result.output
+    assert "node.jsonl, line 2: " in result.stderr and "node.jsonl, line 3: " in result.stderr
+    assert result.stdout.splitlines()[-1] == "1 record, 2 damaged lines"
+    text = Path("results/report.md").read_text()
+    assert "line 2: " in text and "12.30" not in text
+    assert path.read_bytes() == content
+
+
+def leave_nothing():
+    pass
+
+
+def leave_empty_folder():
+    Path("results/records").mkdir(parents=True)
+
+
+def leave_unknown_table():
+    write_records([made_record(table="edges")])
+
+
+def leave_damage_alone():
+    leave_empty_folder()
+    Path("results/records/node.jsonl").write_text("nothing\n")
+
+
+def leave_a_file_in_the_way():
+    write_records(RECORDS)
+    Path("results/records").rename("records")
+    Path("results").rmdir()
+    Path("results").write_text("in the way")
+
+
+@pytest.mark.parametrize(
+    "prepare, arguments, words",
+    [
+        (leave_nothing, (), "results must be a folder with records"),
+        (leave_empty_folder, (), "results must be a folder with records"),
+        (leave_unknown_table, (), "unknown table 'edges' of file results/records/edges.jsonl; accepted: node, graph"),
+        (leave_damage_alone, (), "has no record that can be read (1 damaged line)"),
+        (leave_a_file_in_the_way, ("--results", "records"), "out must be a folder that can be written to"),
+    ],
+)
+def test_bad_input_is_one_line_and_overwrites_nothing(hkconv, prepare, arguments, words):
+    prepare()
+    if Path("results").is_dir():
+        Path("results/report.md").write_text("earlier")
+    before = sorted(map(str, Path().rglob("*")))
+    assert words in hkconv.fails("report", *arguments)
+    assert sorted(map(str, Path().rglob("*"))) == before
+    if Path("results").is_dir():
+        assert Path("results/report.md").read_text() == "earlier"
+
+
+def test_help_has_one_example_and_fits(hkconv):
+    result = hkconv("report", "--help")
+    assert result.stdout.count("Example: hkconv ") == 1
+    assert max(map(len, result.stdout.splitlines())) <= 80
