@@ -15,8 +15,8 @@ from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
-from hkconv.cli.reproduce import reproduce
 from hkconv.cli.report import report
+from hkconv.cli.reproduce import reproduce
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 

@@ -99,6 +99,7 @@ def _scores(cell: TableCell, dataset: Dataset, device: torch.device) -> dict[str
         "seconds": done.seconds,
         "peak_memory_bytes": peak,
         "parameters": done.parameters,
+        "split_sizes": {part: len(members) for part, members in dataset.splits[cell.split].parts.items()},
         "dataset_info": describe_dataset(dataset),
     }
 
