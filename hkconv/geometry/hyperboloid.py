@@ -29,6 +29,16 @@ def lift(s: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return torch.cat([time, s], dim=-1)
 
 
+def rescale(x: Tensor, curvature: float | Tensor, new_curvature: float | Tensor) -> Tensor:
+    r"""Points of one hyperboloid on another, :math:`x R'/R`: all distances change by that factor.
+
+    Shapes: ``(..., n+1) -> (..., n+1)``.
+    """
+    if curvature is new_curvature:
+        return x
+    return x * (curvature_radius(new_curvature) / curvature_radius(curvature))
+
+
 def origin(
     n: int,
     curvature: float | Tensor = -1.0,

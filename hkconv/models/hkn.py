@@ -1,15 +1,30 @@
-"""HKN, the hyperbolic kernel network of section III-D: embedding, HKConv layers, and a head for the task."""
+"""HKN, the hyperbolic kernel network of section III-D: embedding, HKConv layers, and a head for the task.
+
+The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_way` (directions),
+:mod:`hkconv.models.structure`, :mod:`hkconv.nn.norm`, :mod:`hkconv.models.readout` and, for learned curvatures,
+:mod:`hkconv.geometry.curvature`. Here they are put together.
+"""
 
 from typing import Literal
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from hkconv.errors import InputError
+from hkconv.geometry.curvature import LearnedCurvature
+from hkconv.geometry.hyperboloid import rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.nn import HKConv
+from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
+from hkconv.models.structure import StructureEmbedding
+from hkconv.models.tasks import check_task
+from hkconv.nn import HEmbedding, HKConv, HNorm, TwoWayConv
+
+READOUTS = ("last", "all")
 
 
 class HKN(HyperbolicNetwork):
-    r"""Hyperbolic kernel network: :math:`\exp_o(Wx + b)`, then ``num_layers`` HKConv, then by task
+    r"""Hyperbolic kernel network: :math:`x^{(0)} = \exp_o(Wx + b)`, then ``num_layers`` HKConv, then by task
 
     - ``"node"``: logits :math:`-d(x, c_j)/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
     - ``"graph"``: the same for the centroid of all nodes of a graph;
@@ -23,8 +38,25 @@ class HKN(HyperbolicNetwork):
         kernel_size: number of kernel points :math:`K` of each.
         task: ``"node"``, ``"graph"`` or ``"link"``.
         dropout: rate on the input features and on the spatial coordinates of every layer's input.
-        act, points, relative, attention, root, mass, curvature, backend: as in :class:`~hkconv.nn.HKConv`;
+        act, points, relative, attention, root, mass, backend: as in :class:`~hkconv.nn.HKConv`;
             with ``mass`` the pooling of the graph task keeps its mass too.
+        directions: a convolution of its own for each direction of the edges, see :class:`~hkconv.nn.TwoWayConv`. The
+            root branch is that of the first.
+        structure: the rows of the adjacency as further features of the embedding, see
+            :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
+            graph and cannot be used inductively.
+        num_nodes: number of nodes of that graph; needed for ``structure``, else unused.
+        norm: ``"layer"`` or ``"batch"`` normalises after every HKConv, see :class:`~hkconv.nn.HNorm`.
+        hidden_act: activation of the spatial coordinates after every HKConv and its ``norm``, such as ``"relu"``.
+        readout: ``"last"`` reads the logits off the last layer's points; ``"all"`` off every layer's, the embedding's
+            too, each with centres :math:`c^{(l)}` and a temperature of its own:
+            :math:`\sum_l -d(x^{(l)}, c_j^{(l)})/T_l`, pooled or not; for links
+            :math:`\sum_l (r_l - d^2(u^{(l)}, v^{(l)}))/t_l`. The :math:`T_l` start at so much that
+            the sum starts as a mean.
+        curvature: negative curvature of all layers: a float or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+        learn_curvature: every HKConv and every readout learns a curvature of its own, from ``curvature`` on, which must
+            be a float then. Between two of them points are multiplied by :math:`R'/R`. The embedding has that of
+            the first HKConv, for another one would do what :math:`W` does.
 
     Shapes:
         - **x**: ``(N, in_features)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
@@ -49,10 +81,27 @@ class HKN(HyperbolicNetwork):
         attention: Literal["distance"] | None = None,
         root: bool = False,
         mass: bool = False,
+        directions: bool = False,
+        structure: bool = False,
+        num_nodes: int | None = None,
+        norm: Literal["layer", "batch"] | None = None,
+        hidden_act: str | None = None,
+        readout: Literal["last", "all"] = "last",
         curvature: float | Tensor = -1.0,
+        learn_curvature: bool = False,
         backend: str = "auto",
     ):
-        def make_layer(_: int) -> HKConv:
+        check_task(task, num_classes, num_layers)
+        _check_options(task, structure, num_nodes, readout, curvature, learn_curvature)
+        layer_curvatures = [_own(curvature, learn_curvature) for _ in range(num_layers)]
+
+        def make_embedding() -> HEmbedding:
+            first = layer_curvatures[0]
+            if structure:
+                return StructureEmbedding(in_features, hidden_dim, num_nodes, dropout=dropout, curvature=first)
+            return HEmbedding(in_features, hidden_dim, curvature=first)
+
+        def make_conv(number: int, with_root: bool) -> HKConv:
             return HKConv(
                 hidden_dim,
                 hidden_dim,
@@ -62,12 +111,18 @@ class HKN(HyperbolicNetwork):
                 points=points,
                 relative=relative,
                 attention=attention,
-                root=root,
+                root=with_root,
                 mass=mass,
-                curvature=curvature,
+                curvature=layer_curvatures[number],
                 backend=backend,
             )
 
+        def make_layer(number: int) -> HKConv | TwoWayConv:
+            conv = make_conv(number, root)
+            return TwoWayConv(conv, make_conv(number, False)) if directions else conv
+
+        read_layers = num_layers + 1 if readout == "all" else 1
+        temperature = INITIAL_TEMPERATURE * read_layers
         super().__init__(
             in_features,
             hidden_dim,
@@ -77,5 +132,70 @@ class HKN(HyperbolicNetwork):
             task=task,
             dropout=dropout,
             pool_mass=mass,
-            curvature=curvature,
+            temperature=temperature,
+            make_embedding=make_embedding,
+            curvature=_own(curvature, learn_curvature),
         )
+        is_bare = norm is None and hidden_act is None
+        self.norms = torch.nn.ModuleList(
+            torch.nn.Identity() if is_bare else HNorm(hidden_dim, norm, hidden_act, curvature=own)
+            for own in layer_curvatures
+        )
+        self.early_readouts = torch.nn.ModuleList(
+            LayerReadout(
+                task,
+                hidden_dim,
+                num_classes,
+                mass=mass,
+                curvature=_own(curvature, learn_curvature),
+                temperature=temperature,
+            )
+            for _ in range(read_layers - 1)
+        )
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        if not isinstance(self.embedding, StructureEmbedding):
+            return super().embed(x, edge_index, edge_weight)
+        return self.embedding(F.dropout(x, self.dropout, self.training), edge_index, edge_weight)
+
+    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
+        found = [self.embed(x, edge_index, edge_weight)]
+        curvature = self.embedding.curvature
+        for conv, norm in zip(self.convs, self.norms):
+            points = rescale(found[-1], curvature, conv.curvature)
+            found.append(norm(conv(points, edge_index, edge_weight)))
+            curvature = conv.curvature
+        return found
+
+    def read_layers(
+        self, points: list[Tensor], batch: Tensor | None, batch_size: int | None, pairs: Tensor | None
+    ) -> Tensor:
+        readouts = [*self.early_readouts, self]
+        layers = [self.embedding, *self.convs][-len(readouts) :]
+        read = [
+            readout.read(rescale(found, layer.curvature, readout.read_curvature), batch, batch_size, pairs)
+            for readout, layer, found in zip(readouts, layers, points[-len(readouts) :])
+        ]
+        return sum(read[1:], start=read[0])
+
+
+def _own(curvature: float | Tensor, learn: bool) -> float | Tensor | LearnedCurvature:
+    return LearnedCurvature(curvature) if learn else curvature
+
+
+def _check_options(
+    task: str,
+    structure: bool,
+    num_nodes: int | None,
+    readout: str,
+    curvature: float | Tensor,
+    learn_curvature: bool,
+) -> None:
+    if readout not in READOUTS:
+        raise InputError(f"readout must be {' or '.join(map(repr, READOUTS))}, got {readout!r}")
+    if structure and task != "node":
+        raise InputError(f"structure is for the node task, whose graph stays the same, not for the {task} task")
+    if structure and num_nodes is None:
+        raise InputError("structure needs num_nodes, the number of nodes of the graph")
+    if learn_curvature and isinstance(curvature, Tensor):
+        raise InputError("curvature must be a float for learn_curvature: each layer learns its own from there")

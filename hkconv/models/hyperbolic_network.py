@@ -1,6 +1,5 @@
 """What every hyperbolic network here shares: the embedding before its layers and the head after them."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -8,16 +7,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.models.readout import INITIAL_TEMPERATURE, Readout
 from hkconv.models.tasks import check_supported, check_task
-from hkconv.nn import FermiDirac, HDistance, HEmbedding, MassScaling
-from hkconv.nn.centroid import pool_with_mass
-
-# Fresh points and centres lie within about one unit of each other. A tenth of that as temperature spreads the
-# logits over about ten, as in a linear classifier; with 1 the first hundred epochs go into growing the distances.
-INITIAL_TEMPERATURE = 0.1
+from hkconv.nn import HEmbedding
 
 
-class HyperbolicNetwork(torch.nn.Module):
+class HyperbolicNetwork(Readout):
     r"""The embedding :math:`\exp_o(Wx + b)`, then ``num_layers`` layers from points to points, then by task
 
     - ``"node"``: logits :math:`-d(x, c_j)/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
@@ -33,6 +28,8 @@ class HyperbolicNetwork(torch.nn.Module):
         task: ``"node"``, ``"graph"`` or ``"link"``.
         dropout: rate on the input features.
         pool_mass: let the pooling of the graph task keep its mass.
+        temperature: where the temperature :math:`T` starts.
+        make_embedding: makes another embedding than that of the features alone.
         make_classifier: makes what answers node and graph tasks instead of the nearest centres; called as
             ``classifier(points, batch, batch_size)``.
         curvature: negative curvature of all points.
@@ -55,6 +52,8 @@ class HyperbolicNetwork(torch.nn.Module):
         task: str,
         dropout: float,
         pool_mass: bool = False,
+        temperature: float = INITIAL_TEMPERATURE,
+        make_embedding: Callable[[], torch.nn.Module] | None = None,
         make_classifier: Callable[[], torch.nn.Module] | None = None,
         curvature: float | Tensor = -1.0,
     ):
@@ -64,31 +63,39 @@ class HyperbolicNetwork(torch.nn.Module):
         if hidden_dim < 1:
             raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
         self.task, self.dropout = task, dropout
-        self.embedding = HEmbedding(in_features, hidden_dim, curvature=curvature)
-        self.convs = torch.nn.ModuleList(make_layer(number) for number in range(num_layers))
-        self.pool_mass = MassScaling(hidden_dim) if pool_mass and task == "graph" else None
-        self.classifier = None
-        if task == "link":
-            self.decoder = FermiDirac(curvature=curvature)
-        elif make_classifier is not None:
-            self.classifier = make_classifier()
+        if make_embedding is None:
+            self.embedding = HEmbedding(in_features, hidden_dim, curvature=curvature)
         else:
-            self.distance = HDistance(hidden_dim, num_classes, curvature=curvature)
-            self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(INITIAL_TEMPERATURE)))
+            self.embedding = make_embedding()
+        self.convs = torch.nn.ModuleList(make_layer(number) for number in range(num_layers))
+        self.classifier = None
+        if make_classifier is None or task == "link":
+            options = {"mass": pool_mass, "curvature": curvature, "temperature": temperature}
+            self.add_readout(task, hidden_dim, num_classes, **options)
+        else:
+            self.classifier = make_classifier()
 
     def reset_parameters(self) -> None:
         for module in self.modules():
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
-        if self.task != "link" and self.classifier is None:
-            torch.nn.init.constant_(self.log_temperature, math.log(INITIAL_TEMPERATURE))
+        if self.classifier is None:
+            self.reset_temperature()
+
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        """The points of all nodes before the first layer, ``(N, hidden_dim+1)``."""
+        return self.embedding(F.dropout(x, self.dropout, self.training))
+
+    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
+        """The points of all nodes after the embedding and after each layer, ``(N, hidden_dim+1)`` each."""
+        found = [self.embed(x, edge_index, edge_weight)]
+        for conv in self.convs:
+            found.append(conv(found[-1], edge_index, edge_weight))
+        return found
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The points of all nodes after the last layer, ``(N, hidden_dim+1)``."""
-        x = self.embedding(F.dropout(x, self.dropout, self.training))
-        for conv in self.convs:
-            x = conv(x, edge_index, edge_weight)
-        return x
+        return self.layer_points(x, edge_index, edge_weight)[-1]
 
     def forward(
         self,
@@ -100,27 +107,17 @@ class HyperbolicNetwork(torch.nn.Module):
         batch_size: int | None = None,
         pairs: Tensor | None = None,
     ) -> Tensor:
-        points = self.encode(x, edge_index, edge_weight)
-        if self.task == "link":
-            return link_logits(self.decoder, points, pairs)
-        if self.classifier is not None:
-            return self.classifier(points, batch, batch_size)
-        if self.task == "graph":
-            points = self._pool(points, batch, batch_size)
-        return -self.distance(points) * (-self.log_temperature).exp()
+        points = self.layer_points(x, edge_index, edge_weight)
+        return self.read_layers(points, batch, batch_size, pairs)
 
-    def _pool(self, points: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        curvature = self.distance.curvature
-        pooled, mass = pool_with_mass(points, batch, batch_size, curvature=curvature)
-        return pooled if self.pool_mass is None else self.pool_mass(pooled, mass, curvature)
+    def read_layers(
+        self, points: list[Tensor], batch: Tensor | None, batch_size: int | None, pairs: Tensor | None
+    ) -> Tensor:
+        """The logits from what :meth:`layer_points` gives."""
+        if self.classifier is not None:
+            return self.classifier(points[-1], batch, batch_size)
+        return self.read(points[-1], batch, batch_size, pairs)
 
     def __repr__(self) -> str:
         layers = ", ".join(repr(conv) for conv in self.convs)
         return f"{self.__class__.__name__}({self.task}, {self.embedding}, {layers})"
-
-
-def link_logits(decoder: FermiDirac, points: Tensor, pairs: Tensor | None) -> Tensor:
-    """The logits of pairs of nodes, ``(N, n+1), (2, P) -> (P,)``."""
-    if pairs is None:
-        raise InputError("pairs of shape (2, P) are needed for the link task")
-    return decoder(points[pairs[0]], points[pairs[1]])

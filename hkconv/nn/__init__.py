@@ -7,6 +7,8 @@ from hkconv.nn.fermi_dirac import FermiDirac
 from hkconv.nn.hk_conv import HKConv
 from hkconv.nn.knn import knn_graph
 from hkconv.nn.linear import HLinear
+from hkconv.nn.norm import HNorm
+from hkconv.nn.two_way import TwoWayConv
 
 __all__ = [
     "FermiDirac",
@@ -14,7 +16,9 @@ __all__ = [
     "HEmbedding",
     "HKConv",
     "HLinear",
+    "HNorm",
     "MassScaling",
+    "TwoWayConv",
     "global_centroid_pool",
     "knn_graph",
 ]

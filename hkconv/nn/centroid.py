@@ -7,6 +7,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision
 from hkconv.ops.centroid import segment_centroid
+from hkconv.ops.reference import kernel_centroid
 
 
 def global_centroid_pool(
@@ -39,13 +40,25 @@ def pool_with_mass(
         return segment_centroid(x, batch.long(), size, curvature=curvature)
 
 
+def mix(first: Tensor, second: Tensor, logit: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    r"""The centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`.
+
+    Shapes: ``(N, n+1), (N, n+1), () -> (N, n+1)``.
+    """
+    share = torch.sigmoid(logit)
+    both = torch.stack([first, second], dim=-2)
+    weight = torch.stack([1 - share, share]).expand(both.shape[:-1])
+    return kernel_centroid(both, weight, curvature)
+
+
 class MassScaling(torch.nn.Module):
     r"""Give a centroid :math:`c` back its mass :math:`M`: how many points there were and how spread out,
 
     .. math:: c_s \mapsto (1 + a \log(1 + M)) \odot c_s + b \log(1 + M),
 
     lifted back to the manifold, with learned :math:`a, b \in \mathbb R^n` that start at zero. Beyond the paper,
-    which divides by :math:`M` and forgets it.
+    which divides by :math:`M` and forgets it. Pooling uses the same :math:`\log(1 + M)` and not :math:`\log M`: they
+    differ by at most :math:`\log 2`, and a graph without nodes, of mass 0, has only the first.
 
     Shapes: ``(..., n+1), (...) -> (..., n+1)``.
     """

@@ -11,7 +11,8 @@ from hkconv.geometry.lorentz import lift
 
 
 def register_curvature(module: torch.nn.Module, curvature: float | Tensor) -> None:
-    """Set ``module.curvature``: a float stays one, a Parameter is learned, another tensor is a buffer."""
+    """Set ``module.curvature``: a float stays one, a Parameter or a LearnedCurvature is learned, another tensor
+    is a buffer."""
     curvature_radius(curvature)
     if isinstance(curvature, Tensor) and not isinstance(curvature, torch.nn.Parameter):
         module.register_buffer("curvature", curvature)

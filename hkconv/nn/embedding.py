@@ -29,10 +29,18 @@ class HEmbedding(torch.nn.Module):
     def reset_parameters(self) -> None:
         self.linear.reset_parameters()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def tangent(self, x: Tensor) -> Tensor:
+        """:math:`W x + b`."""
         if x.size(-1) != self.in_features:
             raise InputError(f"x must have {self.in_features} features, got {x.size(-1)}")
-        with full_precision(self.linear(x)) as (tangent,):
+        return self.linear(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.place(self.tangent(x))
+
+    def place(self, tangent: Tensor) -> Tensor:
+        """The points at the end of tangent vectors at the origin, which are given without their time."""
+        with full_precision(tangent) as (tangent,):
             return exp0(F.pad(tangent, (1, 0)), self.curvature)
 
     def __repr__(self) -> str:

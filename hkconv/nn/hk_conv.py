@@ -14,7 +14,7 @@ from hkconv.geometry.checks import check_points, debug
 from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import dist, lift
 from hkconv.geometry.manifold import Lorentz
-from hkconv.nn.centroid import MassScaling
+from hkconv.nn.centroid import MassScaling, mix
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
 from hkconv.ops import fused, reference, scores
@@ -50,7 +50,8 @@ class HKConv(torch.nn.Module):
         root: mix in the node itself: the centroid of the convolution and of :math:`\mathrm{HLinear}(x)` with a
             learned weight. Beyond the paper; without it the layer cannot see where a node is.
         mass: keep the mass of the last centroid, see :class:`~hkconv.nn.centroid.MassScaling`. Beyond the paper.
-        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
+        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` or a
+            :class:`~hkconv.geometry.curvature.LearnedCurvature` is learned.
         backend: ``"reference"`` is plain PyTorch, ``"cpu"`` Numba, ``"cuda"`` Triton; ``"auto"`` takes the fastest
             there is for the input. All give the same result.
 
@@ -202,7 +203,7 @@ class HKConv(torch.nn.Module):
     def _finish(self, out: Tensor, mass: Tensor | None, x_target: Tensor) -> Tensor:
         if self.mass is not None:
             out = self.mass(out, mass, self.curvature)
-        return out if self.root is None else self._mix_root(out, x_target)
+        return out if self.root is None else mix(out, self.root(x_target), self.root_logit, self.curvature)
 
     def _drop(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
@@ -219,12 +220,6 @@ class HKConv(torch.nn.Module):
     def _attend_fused(self, x_source: Tensor, x_target: Tensor, neighbors: Neighbors, weight: Tensor | None) -> Tensor:
         attention = scores.attention(self.query(x_target), self.key(x_source), neighbors, self.curvature)
         return attention if weight is None else attention * weight
-
-    def _mix_root(self, out: Tensor, x_target: Tensor) -> Tensor:
-        own = torch.sigmoid(self.root_logit)
-        both = torch.stack([out, self.root(x_target)], dim=-2)
-        weight = torch.stack([1 - own, own]).expand(both.shape[:-1])
-        return reference.kernel_centroid(both, weight, self.curvature)
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

@@ -11,6 +11,7 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from hkconv.errors import InputError
 from hkconv.ops.chunks import Chunks, chunks_of
+from hkconv.ops.identity_cache import IdentityCache
 
 # Structures of this many graphs are remembered: enough for the parts of a split or the layers of a heterogeneous
 # network, few enough to forget the mini-batches of an epoch.
@@ -105,13 +106,43 @@ def read_edges(edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size:
 def read_neighbors(
     edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size: tuple[int, int]
 ) -> tuple[Neighbors, Tensor | None]:
-    """The compressed neighbourhoods, remembered by the identity of ``edge_index``; weights in the order by target."""
+    """As :func:`find_neighbors`, but with the weights in the order by target."""
+    found, weight = find_neighbors(edge_index, edge_weight, size)
+    return found, None if weight is None else weight.index_select(0, found.order)
+
+
+def find_neighbors(
+    edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size: tuple[int, int]
+) -> tuple[Neighbors, Tensor | None]:
+    """The compressed neighbourhoods, remembered by the identity of ``edge_index``; weights in the user's order."""
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
-        found, weight = edge_index, _checked_weight(edge_weight, edge_index.source)
-    else:
-        found, weight = _remembered(edge_index, edge_weight, size)
-    return found, None if weight is None else weight.index_select(0, found.order)
+        return edge_index, _checked_weight(edge_weight, edge_index.source)
+    return _remembered(edge_index, edge_weight, size)
+
+
+_flipped = IdentityCache()
+
+
+def flip(found: Neighbors) -> Neighbors:
+    """The same edges from target to source, remembered while ``found`` lives; weights keep the user's order."""
+    # By the one tensor of `found` that the flipped structure has no use for.
+    return _flipped.get(found.order, None, lambda: _flip(found))
+
+
+def _flip(found: Neighbors) -> Neighbors:
+    return Neighbors(
+        target_pointer=found.source_pointer,
+        source=found.target,
+        order=found.order.index_select(0, found.place),
+        source_pointer=found.target_pointer,
+        target=found.source,
+        place=found.place.argsort().int(),
+        target_chunks=found.source_chunks,
+        target_hubs=found.source_hubs,
+        source_chunks=found.target_chunks,
+        source_hubs=found.target_hubs,
+    )
 
 
 class _Remembered(NamedTuple):

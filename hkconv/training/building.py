@@ -5,13 +5,17 @@ from typing import Any
 
 from hkconv.data import GraphDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
+from hkconv.errors import InputError
 from hkconv.models import MODELS
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
 
 COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
-HKN_FIELDS = ("kernel_size", "act", "points", "relative", "attention", "root", "mass", "curvature")
+HKN_FIELDS = (
+    *("kernel_size", "act", "points", "relative", "attention", "root", "mass"),
+    *("directions", "structure", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
+)
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
@@ -58,8 +62,11 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
         **{field: getattr(recipe, field) for field in chosen},
     }
     # A system that takes rows of the adjacency as features can only be built for one graph.
-    if getattr(MODELS[name], "uses_num_nodes", False) and not isinstance(dataset, GraphDataset):
+    uses_num_nodes = getattr(MODELS[name], "uses_num_nodes", False) or config.get("structure", False)
+    if uses_num_nodes and not isinstance(dataset, GraphDataset):
         config["num_nodes"] = dataset.graph.x.size(0)
+    if config.get("directions", False):
+        _check_directed(dataset)
     return config
 
 
@@ -67,6 +74,18 @@ def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
     given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "capture")
     return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
+
+
+def _check_directed(dataset: Dataset) -> None:
+    """Raise where both directions are one: a result of separate convolutions would claim what it does not show."""
+    if dataset.task == "link":
+        raise InputError("directions needs edges that point one way; the link task uses every link both ways")
+    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
+    if not any(graph.is_directed() for graph in graphs):
+        raise InputError(
+            f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
+            "(undirected: false leaves them as they are stored)"
+        )
 
 
 def _mean_overlap(splits: list[Split]) -> dict[str, float]:

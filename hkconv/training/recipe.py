@@ -114,7 +114,7 @@ class Recipe:
     """A training run: data, models, how to train them, and where everything goes.
 
     Every field is checked; ``hkconv train --help`` says what each is for. The fields from ``kernel_size`` to
-    ``curvature`` are HKN's alone. Data and its splits are drawn with ``seed``, and the j-th training of a
+    ``learn_curvature`` are HKN's alone. Data and its splits are drawn with ``seed``, and the j-th training of a
     split with ``seed + j`` and the number of the split.
     """
 
@@ -137,7 +137,13 @@ class Recipe:
     attention: str | None = _choice(None, ("distance",), "HKN: learned weights of neighbours.", optional=True)
     root: bool = _flag(True, "HKN: a branch for a node's own features.")
     mass: bool = _flag(False, "HKN: keep the mass of a centroid.")
+    directions: bool = _flag(False, "HKN: a convolution for each direction of the edges; with --no-undirected.")
+    structure: bool = _flag(False, "HKN: rows of the adjacency as further features; node task.")
+    norm: str | None = _choice(None, ("layer", "batch"), "HKN: normalisation after every layer.", optional=True)
+    hidden_act: str | None = _choice(None, ("relu",), "HKN: activation after every layer.", optional=True)
+    readout: str = _choice("last", ("last", "all"), "HKN: layers that the answer is read off.")
     curvature: float = _number(-1.0, "a number below 0", lambda value: value < 0, "HKN: curvature of the space.")
+    learn_curvature: bool = _flag(False, "HKN: learn the curvature of every layer.")
     lr: float = _number(Settings.lr, "a number above 0", lambda value: value > 0, "Learning rate.")
     weight_decay: float = _number(
         Settings.weight_decay, "a number of at least 0", lambda value: value >= 0, "L2 penalty."

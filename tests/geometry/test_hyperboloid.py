@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 
 from hkconv.geometry import lorentz
+from hkconv.geometry.hyperboloid import rescale
 
 from . import literal
 from .helpers import curvature_scale, quick, random_points, spaces
@@ -39,3 +40,12 @@ def test_origin_follows_a_learned_curvature():
 
 def test_no_point_is_nearer_to_the_origin_in_time_than_the_origin(curvature):
     assert (random_points(100, 3, curvature=curvature)[:, 0] > lorentz.origin(3, curvature)[0]).all()
+
+
+def test_rescaled_points_lie_on_the_other_hyperboloid_and_keep_the_ratios_of_distances(curvature):
+    x, y = random_points(2, 3, curvature=curvature)
+    moved_x, moved_y = rescale(x, curvature, -0.7), rescale(y, curvature, -0.7)
+    torch.testing.assert_close(moved_x, lorentz.lift(moved_x[1:], -0.7))
+    factor = curvature_scale(-0.7) / curvature_scale(curvature)
+    torch.testing.assert_close(lorentz.dist(moved_x, moved_y, -0.7), factor * lorentz.dist(x, y, curvature))
+    assert rescale(x, curvature, curvature) is x

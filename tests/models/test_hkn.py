@@ -1,14 +1,16 @@
 import copy
 import pickle
 
+import geoopt
 import pytest
 import torch
 
 import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
+from hkconv.geometry.curvature import curvature_value
 from hkconv.models import HKN, create
-from hkconv.testing import assert_on_manifold
+from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
 
 VARIANTS = {
     "paper": {},
@@ -19,7 +21,35 @@ VARIANTS = {
     "mass": {"mass": True},
     "attention": {"attention": "distance"},
     "relu": {"act": "relu", "dropout": 0.2},
+    "directions": {"directions": True, "root": True},
+    "structure": {"structure": True, "num_nodes": 20, "dropout": 0.2},
+    "layer norm": {"norm": "layer"},
+    "batch norm": {"norm": "batch", "hidden_act": "relu"},
+    "every layer": {"readout": "all", "mass": True},
+    "curvatures": {"learn_curvature": True, "readout": "all", "curvature": -0.7},
+    "everything": {
+        "root": True,
+        "mass": True,
+        "attention": "distance",
+        "directions": True,
+        "norm": "batch",
+        "hidden_act": "relu",
+        "readout": "all",
+        "learn_curvature": True,
+        "dropout": 0.2,
+    },
 }
+# Variants that do not change what a node is told when its number changes.
+EQUIVARIANT = [name for name in VARIANTS if name != "structure"]
+
+
+def away_from_start(model, only=""):
+    """The model with the parameters of that name, zeros too, moved a little."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if only in name and not isinstance(parameter, geoopt.ManifoldParameter):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
 
 
 def graph(n=20, edges=60, features=5):
@@ -65,6 +95,8 @@ def test_link_logits_fall_with_distance():
 @pytest.mark.parametrize("task", ["node", "graph", "link"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_takes_a_finite_step_for_every_task(task, variant):
+    if variant == "structure" and task != "node":
+        pytest.skip("rows of the adjacency are for the node task")
     x, edge_index = graph()
     model = HKN(5, 4, 3, task=task, kernel_size=3, **VARIANTS[variant])
     optimizer = hkconv.RiemannianAdam(model.parameters(), lr=0.01)
@@ -75,7 +107,7 @@ def test_every_variant_takes_a_finite_step_for_every_task(task, variant):
     }[task]
     first = model(x, edge_index, **extra)
     first.square().sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
     before = copy.deepcopy(model.state_dict())
     optimizer.step()
     assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
@@ -111,11 +143,223 @@ def test_copies_pickles_and_repeats_from_a_seed():
     assert not torch.equal(model(x, edge_index), expected)
 
 
-def test_compiles_without_a_graph_break():
+@pytest.mark.parametrize("variant", ["root", "structure", "everything"])
+def test_compiles_without_a_graph_break(variant):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, root=True)
+    model = HKN(5, 4, 3, num_layers=1, **VARIANTS[variant]).eval()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, edge_index), model(x, edge_index))
+
+
+@pytest.mark.parametrize("variant", EQUIVARIANT)
+def test_renumbering_the_nodes_renumbers_the_answers(variant, dtype):
+    x, edge_index = graph()
+    model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant]).to(dtype)).eval()
+    assert_permutation_equivariant(model, x.to(dtype), edge_index, tolerance=1e-4 if dtype == torch.float32 else 1e-9)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_node_without_neighbours_gets_finite_logits_and_gradients(variant):
+    x, edge_index = torch.randn(20, 5), torch.randint(5, (2, 30))
+    model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant]))
+    logits = model(x, edge_index)
+    logits.square().sum().backward()
+    assert torch.isfinite(logits).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_float32_agrees_with_float64(variant):
+    x, edge_index = graph()
+    model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant])).eval()
+    exact = copy.deepcopy(model).double()(x.double(), edge_index)
+    torch.testing.assert_close(model(x, edge_index).double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["directions", "structure", "every layer", "curvatures", "everything"])
+def test_backends_agree_on_the_levers(variant):
+    x, edge_index = graph()
+    model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant]).double()).eval()
+    plain = HKN(5, 4, 3, backend="reference", **VARIANTS[variant]).double().eval()
+    plain.load_state_dict(model.state_dict())
+    outputs = [m(x.double(), edge_index) for m in (model, plain)]
+    torch.testing.assert_close(*outputs)
+    gradients = [
+        torch.autograd.grad(out.square().sum(), list(m.parameters())) for out, m in zip(outputs, (model, plain))
+    ]
+    for fused, reference in zip(*gradients):
+        torch.testing.assert_close(fused, reference)
+
+
+def test_structure_reaches_the_embedding():
+    x, edge_index = graph()
+    model = HKN(5, 4, 3, structure=True, num_nodes=20, num_layers=1)
+    plain = HKN(5, 4, 3, num_layers=1)
+    plain.load_state_dict(model.state_dict(), strict=False)
+    rows = torch.zeros(20, 4).index_add(0, edge_index[1], model.embedding.node_weight[edge_index[0]])
+    tangent = lorentz.log0(plain.embedding(x))[:, 1:] + rows
+    expected = plain.convs[0](lorentz.exp0(torch.nn.functional.pad(tangent, (1, 0))), edge_index)
+    torch.testing.assert_close(model.encode(x, edge_index), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_norm_and_activation_act_after_every_layer():
+    x, edge_index = graph()
+    model = HKN(5, 4, 3, norm="layer", hidden_act="relu")
+    expected = [model.embedding(x)]
+    for conv in model.convs:
+        space = conv(expected[-1], edge_index)[:, 1:]
+        expected.append(lorentz.lift(torch.nn.functional.layer_norm(space, (4,)).clamp(min=0) / 4**0.5))
+    for found, wanted in zip(model.layer_points(x, edge_index), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("task", ["node", "graph"])
+def test_readout_of_all_layers_sums_their_logits(task):
+    x, edge_index = graph()
+    model = HKN(5, 4, 3, task=task, readout="all", num_layers=2)
+    assert model.log_temperature.exp().item() == pytest.approx(0.3)  # so that the sum of three starts as a mean
+    with torch.no_grad():
+        for readout in (*model.early_readouts, model):
+            readout.log_temperature.add_(torch.randn(()))
+    embedded = model.embedding(x)
+    first = model.convs[0](embedded, edge_index)
+    total = 0
+    for readout, points in zip(
+        (*model.early_readouts, model), (embedded, first, model.convs[1](first, edge_index)), strict=True
+    ):
+        points = points if task == "node" else lorentz.centroid(points).unsqueeze(0)
+        d = lorentz.dist(points.unsqueeze(1), readout.distance.centers)
+        total = total - d / readout.log_temperature.exp()
+    torch.testing.assert_close(model(x, edge_index), total)
+
+
+def test_readout_of_all_layers_sums_the_logits_of_links():
+    x, edge_index = graph()
+    model = HKN(5, 4, task="link", readout="all", num_layers=1)
+    pairs = torch.randint(20, (2, 9))
+    embedded, last = model.layer_points(x, edge_index)
+    expected = sum(2 - lorentz.dist(points[pairs[0]], points[pairs[1]]).square() for points in (embedded, last))
+    torch.testing.assert_close(model(x, edge_index, pairs=pairs), expected)
+
+
+def test_learned_curvatures_are_one_a_layer_and_points_are_rescaled_between():
+    x, edge_index = graph()
+    model = HKN(5, 4, 3, learn_curvature=True, readout="all", root=True)
+    learned = [name for name, _ in model.named_parameters() if "curvature" in name]
+    assert len(learned) == 5  # two layers, the first of them with the embedding, and three readouts
+    away_from_start(model, only="curvature")
+    embedded, first, last = model.layer_points(x, edge_index)
+    k = [curvature_value(conv.curvature) for conv in model.convs]
+    assert k[0] != k[1]
+    assert_on_manifold(embedded, k[0])
+    fixed = HKN(5, 4, 3, root=True)
+    fixed.load_state_dict(model.state_dict(), strict=False)
+    for number, (before, after) in enumerate(((embedded, first), (first * (k[0] / k[1]) ** 0.5, last))):
+        fixed_conv = HKN(5, 4, 3, root=True, curvature=k[number]).convs[number]
+        fixed_conv.load_state_dict(fixed.convs[number].state_dict())
+        torch.testing.assert_close(after, fixed_conv(before, edge_index), rtol=1e-4, atol=1e-4)
+    total = 0
+    for readout, points, own in zip((*model.early_readouts, model), (embedded, first, last), (k[0], *k)):
+        other = curvature_value(readout.read_curvature)
+        assert other != own
+        centers = lorentz.lift(readout.distance.centers[:, 1:], other)
+        d = lorentz.dist((points * (own / other) ** 0.5).unsqueeze(1), centers, other)
+        total = total - d / readout.log_temperature.exp()
+    torch.testing.assert_close(model(x, edge_index), total, rtol=1e-4, atol=1e-4)
+
+
+def test_learned_curvatures_are_found_again():
+    """Of a network that is known but for its curvatures, each layer finds its own."""
+    torch.manual_seed(0)
+    x, edge_index = graph(60, 240)
+    teacher = HKN(5, 6, 3, learn_curvature=True, root=True).double()
+    with torch.no_grad():
+        for conv, value in zip(teacher.convs, (-0.4, -2.5)):
+            conv.curvature.log_curvature.fill_(torch.tensor(-value).log())
+    student = copy.deepcopy(teacher)
+    learned = [conv.curvature for conv in student.convs]
+    for curvature in learned:
+        curvature.reset_parameters()
+    wanted = teacher(x.double(), edge_index).detach()
+    optimizer = torch.optim.Adam([curvature.log_curvature for curvature in learned], lr=0.05)
+    for _ in range(120):
+        optimizer.zero_grad()
+        loss = (student(x.double(), edge_index) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert [curvature_value(k) for k in learned] == pytest.approx([-0.4, -2.5], rel=0.05)
+
+
+def held_out_accuracies(problem, *options, steps=80):
+    """The accuracy on held-out nodes of one model for each of the options, and its last training loss."""
+    x, edge_index, y = problem
+    found = []
+    for chosen in options:
+        torch.manual_seed(0)
+        train = torch.rand(len(y)) < 0.6
+        model = HKN(x.size(1), 8, int(y.max()) + 1, **chosen)
+        optimizer = hkconv.RiemannianAdam(model.parameters(), lr=0.02)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model.train()(x, edge_index)[train], y[train])
+            loss.backward()
+            optimizer.step()
+        right = model.eval()(x, edge_index).argmax(1) == y
+        found.append((right[~train].float().mean().item(), loss.item()))
+    return found
+
+
+def test_directions_tell_those_who_point_here_from_those_pointed_to():
+    n = 300
+    x, edge_index = torch.randn(n, 2), torch.randint(n, (2, 4 * n))
+
+    def mean_over(target, source):
+        count = torch.bincount(target, minlength=n).clamp(min=1)
+        return torch.zeros(n).index_add(0, target, x[source, 0]) / count
+
+    y = (mean_over(edge_index[1], edge_index[0]) > mean_over(*edge_index)).long()
+    options = {"num_layers": 1, "root": True}
+    without, with_lever = held_out_accuracies((x, edge_index, y), options, {**options, "directions": True})
+    assert without[0] < 0.75 < 0.8 < with_lever[0]
+
+
+def test_structure_knows_who_the_neighbours_are():
+    """All features are alike, and a node's class is that of the hubs it hears from."""
+    hubs, n = 10, 200
+    kind = torch.arange(hubs) % 3
+    y = torch.cat([kind, torch.randint(3, (n,))])
+    source = y[hubs:].repeat_interleave(2) + 3 * torch.randint(3, (2 * n,))
+    edge_index = torch.stack([source, hubs + torch.arange(n).repeat_interleave(2)])
+    options = {"num_layers": 1, "root": True}
+    lever = {**options, "structure": True, "num_nodes": hubs + n}
+    without, with_lever = held_out_accuracies((torch.ones(hubs + n, 2), edge_index, y), options, lever)
+    assert without[0] < 0.5 < 0.9 < with_lever[0]
+
+
+def test_mass_counts_neighbours():
+    degree = torch.randint(1, 7, (200,))
+    target = torch.arange(200).repeat_interleave(degree)
+    problem = (torch.ones(200, 2), torch.stack([torch.randint(200, target.shape), target]), (degree > 3).long())
+    without, with_lever = held_out_accuracies(problem, {"num_layers": 1}, {"num_layers": 1, "mass": True})
+    assert without[0] < 0.7 < 0.95 < with_lever[0]
+
+
+def test_readout_of_all_layers_sees_nodes_without_neighbours():
+    """Without a root branch they are at the origin after the first layer; half of the nodes have no edge."""
+    x = torch.randn(200, 2)
+    problem = (x, torch.randint(100, (2, 400)), (x[:, 0] > 0).long())
+    without, with_lever = held_out_accuracies(problem, {}, {"readout": "all"}, steps=60)
+    assert without[0] < 0.85 < 0.93 < with_lever[0]
+
+
+def test_normalised_layers_learn_faster_when_there_are_many():
+    x = torch.randn(200, 4)
+    edge_index = torch.stack([torch.randint(200, (800,)), torch.arange(200).repeat(4)])
+    spread = torch.zeros(200).index_add(0, edge_index[1], (x[edge_index[0]] - x[edge_index[1]]).norm(dim=1))
+    problem = (x, edge_index, (spread > spread.median()).long())
+    options = {"num_layers": 5, "root": True}
+    without, with_lever = held_out_accuracies(problem, options, {**options, "norm": "batch"}, steps=40)
+    assert with_lever[1] < 0.3 * without[1]
 
 
 def test_repr_and_bad_options():
@@ -128,5 +372,15 @@ def test_repr_and_bad_options():
         HKN(5, 4, 3, num_layers=0)
     with pytest.raises(InputError, match=r"pairs of shape \(2, P\) are needed"):
         HKN(5, 4, task="link")(*graph())
+    with pytest.raises(InputError, match="readout must be 'last' or 'all', got 'first'"):
+        HKN(5, 4, 3, readout="first")
+    with pytest.raises(InputError, match="norm must be None, 'layer' or 'batch', got 'group'"):
+        HKN(5, 4, 3, norm="group")
+    with pytest.raises(InputError, match=r"structure is for the node task.* not for the graph task"):
+        HKN(5, 4, 3, task="graph", structure=True, num_nodes=20)
+    with pytest.raises(InputError, match="structure needs num_nodes"):
+        HKN(5, 4, 3, structure=True)
+    with pytest.raises(InputError, match="curvature must be a float for learn_curvature"):
+        HKN(5, 4, 3, learn_curvature=True, curvature=torch.tensor(-1.0))
     with pytest.raises(InputError, match="unknown model 'hgn'; accepted: hkn, mlp, gcn"):
         create("hgn")

@@ -5,7 +5,7 @@ import torch
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import MassScaling, global_centroid_pool
-from hkconv.nn.centroid import pool_with_mass
+from hkconv.nn.centroid import mix, pool_with_mass
 from hkconv.testing import assert_on_manifold
 
 
@@ -39,6 +39,29 @@ def test_mass_scaling_starts_as_the_identity_and_then_moves_by_the_equation(curv
     out = layer(point, mass, curvature)
     torch.testing.assert_close(out[:, 1:], point[:, 1:] * (1 + layer.scale * amount) + layer.shift * amount)
     assert_on_manifold(out, curvature)
+
+
+def test_mix_is_the_centroid_of_two_with_weights_that_sum_to_one(dtype, curvature):
+    first, second = (lorentz.lift(torch.randn(5, 3, dtype=dtype), curvature) for _ in range(2))
+    share = torch.sigmoid(torch.tensor(-0.4, dtype=torch.float64)).item()
+    out = mix(first, second, torch.tensor(-0.4, dtype=dtype), curvature)
+    pairs = zip(first.double(), second.double())
+    expected = torch.stack([literal.centroid(list(pair), [1 - share, share], curvature) for pair in pairs])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_mass_of_a_pool_moves_with_nothing(curvature):
+    """Mass and pooled shape are those of the points among themselves: boosts and permutations change no mass."""
+    x = lorentz.lift(torch.randn(6, 3, dtype=torch.float64), curvature)
+    batch = torch.tensor([0, 1, 0, 1, 1, 0])
+    _, mass = pool_with_mass(x, batch, 2, curvature=curvature)
+    centre = lorentz.lift(torch.randn(1, 3, dtype=torch.float64), curvature)
+    torch.testing.assert_close(
+        pool_with_mass(lorentz.oplus(x, centre, curvature), batch, 2, curvature=curvature)[1], mass
+    )
+    order = torch.randperm(6)
+    torch.testing.assert_close(pool_with_mass(x[order], batch[order], 2, curvature=curvature)[1], mass)
 
 
 def test_gradcheck(curvature):

@@ -14,7 +14,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HKConv
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import REMEMBERED, read_edges, read_neighbors
+from hkconv.ops.neighbors import REMEMBERED, flip, read_edges, read_neighbors
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -430,3 +430,39 @@ def test_gradients_reach_the_values_of_a_sparse_matrix(layout, backend):
     dense = adjacency().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(backend)(cloud(4), SPARSE[layout](dense))[:, 1].sum(), dense)
     assert gradient.abs().max() > 0
+
+
+@given(graphs())
+@settings(deadline=None, max_examples=50, derandomize=True)
+def test_flipped_structure_has_every_edge_the_other_way(graph):
+    edges, size = graph
+    edge_index = torch.tensor([[s for s, _ in edges], [t for _, t in edges]]).long()
+    found = flip(hkconv.neighbors(edge_index, size))
+    assert found.size == size[::-1]
+    assert all(part.dtype == torch.int32 for part in found)
+    source, target, order = found.edges(torch.arange(len(edges)))
+    assert torch.equal(torch.stack([target, source]), edge_index[:, order])
+    # The way from the order by target to the order by source.
+    assert torch.equal(source[found.place.long()], source.sort(stable=True).values)
+    assert torch.equal(target[found.place.long()], found.target.long())
+    assert torch.equal(found.source_pointer.diff().long(), torch.bincount(source, minlength=size[1]))
+
+
+def test_flipped_twice_is_the_same_graph_and_is_kept_as_long_as_its_structure():
+    edge_index = example()
+    found = hkconv.neighbors(edge_index, NODES)
+    flipped = flip(found)
+    assert flip(found) is flipped
+    assert all(torch.equal(*parts) for parts in zip(flip(flipped), found))
+    gone = weakref.ref(flipped.place)
+    del found, flipped
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_layers_take_a_flipped_structure(backend):
+    x, weight = cloud(), torch.rand(len(SOURCE), dtype=torch.float64)
+    found = flip(hkconv.neighbors(example(), NODES))
+    conv = layer(backend)
+    torch.testing.assert_close(conv(x, found, weight), conv(x, example().flip(0), weight))

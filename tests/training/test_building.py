@@ -1,8 +1,11 @@
+import inspect
+
 import pytest
 
-from hkconv.models import MODELS, create
+from hkconv.errors import InputError
+from hkconv.models import HKN, MODELS, create
 from hkconv.models.tasks import TASKS
-from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.training.building import HKN_FIELDS, describe_dataset, fit_settings, load_dataset, model_config
 from hkconv.training.recipe import MODEL_NAMES, Recipe
 
 
@@ -37,6 +40,51 @@ def test_a_system_that_reads_adjacency_rows_is_told_the_number_of_nodes():
     dataset = load_dataset(Recipe(dataset="tree", num_splits=1))
     assert model_config(Recipe(), "linkx", dataset)["num_nodes"] == dataset.graph.num_nodes
     assert "num_nodes" not in model_config(Recipe(), "gcn", dataset)
+
+
+def test_every_option_of_hkn_is_reached():
+    """Each value is another than the default, and arrives."""
+    chosen = {
+        **dict.fromkeys(("root", "mass", "structure", "learn_curvature", "directions"), True),
+        "norm": "batch",
+        "hidden_act": "relu",
+        "readout": "all",
+        "attention": "distance",
+        "undirected": False,
+    }
+    recipe = Recipe(dataset="tree", num_splits=1, **chosen)
+    dataset = load_dataset(recipe)
+    graph = dataset.graph
+    graph.edge_index = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
+    config = model_config(recipe, "hkn", dataset)
+    assert {name: config[name] for name in chosen if name != "undirected"}.items() <= chosen.items()
+    assert config["num_nodes"] == graph.num_nodes
+    logits = create("hkn", **config)(graph.x, graph.edge_index)
+    assert logits.shape == (graph.num_nodes, dataset.num_classes) and logits.isfinite().all()
+    options = set(inspect.signature(HKN.__init__).parameters)
+    assert set(HKN_FIELDS) <= options
+    assert options - set(HKN_FIELDS) == {
+        *("self", "in_features", "num_classes", "task", "num_nodes", "backend"),
+        *("hidden_dim", "num_layers", "dropout"),
+    }
+
+
+def test_rows_of_the_adjacency_are_for_one_graph(molecules):
+    recipe = Recipe(structure=True)
+    assert "num_nodes" not in model_config(recipe, "gcn", load_dataset(Recipe(num_splits=1)))
+    with pytest.raises(InputError, match="structure is for the node task"):
+        create("hkn", **model_config(recipe, "hkn", molecules))
+
+
+def test_directions_of_edges_that_go_both_ways_are_refused(molecules, links):
+    recipe = Recipe(dataset="tree", num_splits=1, directions=True)
+    with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(undirected: false"):
+        model_config(recipe, "hkn", load_dataset(recipe))
+    with pytest.raises(InputError, match="those of dataset 'shapes' all go both ways"):
+        model_config(recipe, "hkn", molecules)
+    with pytest.raises(InputError, match="the link task uses every link both ways"):
+        model_config(recipe, "hkn", links)
+    assert "directions" not in model_config(recipe, "gcn", molecules)
 
 
 def test_description_holds_sizes(molecules):

@@ -10,6 +10,13 @@ from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_che
 
 MLP = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
 HKN = {**MLP, "kernel_size": 3, "root": True, "curvature": -0.5}
+LEVERS = {
+    **HKN,
+    **dict.fromkeys(("mass", "directions", "structure", "learn_curvature"), True),
+    "num_nodes": 5,
+    "norm": "batch",
+    "readout": "all",
+}
 CONFIGS = {"hkn": HKN, "mlp": MLP, "gcn": MLP}
 
 
@@ -35,6 +42,18 @@ def test_round_trip(name, dtype, tmp_path, generator):
     x = torch.randn(5, 3, generator=generator).to(dtype)
     edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
     assert torch.equal(loaded(x, edges), model(x, edges))
+
+
+def test_a_model_with_levers_comes_back_with_all_it_has_learned(tmp_path, generator):
+    model = create("hkn", **LEVERS)
+    x, edges = torch.randn(5, 3, generator=generator), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    model(x, edges)  # moves the running estimates
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "curvature" in name or "logit" in name:
+                parameter.add_(0.3)
+    save_checkpoint(tmp_path, model.eval(), CheckpointInfo("hkn", LEVERS))
+    assert torch.equal(load_checkpoint(tmp_path)[0](x, edges), model(x, edges))
 
 
 def test_can_be_replaced_and_holds_two_files(saved):

@@ -11,7 +11,7 @@ from hkconv.geometry.maps import max_radius
 from hkconv.geometry.norm import safe_norm
 from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.neighbourhood import neighbourhood
-from hkconv.models.hyperbolic_network import link_logits
+from hkconv.models.readout import link_logits
 from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac
 from hkconv.nn.common import full_precision

@@ -1,11 +1,9 @@
-import gc
-
 import pytest
 import torch
 from torch_geometric.utils import to_torch_csr_tensor
 
 from hkconv.models import HGCNConv, HyboNetConv
-from hkconv.models.baselines.neighbourhood import IdentityCache, neighbourhood, sort_ends
+from hkconv.models.baselines.neighbourhood import neighbourhood, sort_ends
 
 LAYERS = [HyboNetConv, HGCNConv]
 
@@ -57,19 +55,3 @@ def test_takes_every_form_of_edges(layer, generator):
     torch.testing.assert_close(conv(x, matrix), expected)
     with torch.inference_mode():
         torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
-
-
-def test_cache_forgets_a_tensor_that_is_gone():
-    cache, key = IdentityCache(), torch.zeros(1)
-    assert cache.get(key, None, lambda: "made") == "made"
-    assert cache.get(key, None, lambda: "made again") == "made"
-    assert cache.get(key, "other", lambda: "made again") == "made again"
-    del key
-    gc.collect()
-    assert len(cache) == 0
-
-
-def test_what_was_made_during_inference_serves_training():
-    cache, key = IdentityCache(), torch.zeros(1)
-    with torch.inference_mode():
-        assert not cache.get(key, None, lambda: torch.ones(1)).is_inference()

@@ -1,0 +1,86 @@
+"""The rows of the adjacency matrix as further features of the embedding, as LINKX (Lim et al. 2021) has them."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hkconv.errors import InputError
+from hkconv.models.baselines.edge_sums import neighbour_sum
+from hkconv.models.baselines.neighbourhood import Neighbourhood
+from hkconv.nn import HEmbedding
+from hkconv.ops.neighbors import Neighbors, find_neighbors
+
+
+class StructureEmbedding(HEmbedding):
+    r"""Hyperbolic embedding of features and neighbours, :math:`\exp_o([0, W x_i + b + \sum_j A_{ij} w_j])`, in which
+    :math:`A_{ij}` is the weight of the edge from :math:`j` to :math:`i` and :math:`w_j` is learned for each node
+    :math:`j`.
+
+    Since the :math:`w_j` belong to the nodes of one graph, it is transductive: it cannot be used for another graph, nor
+    for nodes that come later, and renumbering the nodes asks for renumbering the rows of :math:`w`.
+
+    Args:
+        in_features: number of Euclidean features.
+        dim: dimension of the points.
+        num_nodes: number of nodes of the graph.
+        dropout: rate on the entries of :math:`A`, which are features here.
+        curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
+
+    Shapes:
+        - **x**: ``(num_nodes, in_features)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
+        - **output**: ``(num_nodes, dim+1)``
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        dim: int,
+        num_nodes: int,
+        *,
+        dropout: float = 0.0,
+        curvature: float | Tensor = -1.0,
+    ):
+        super().__init__(in_features, dim, curvature=curvature)
+        if num_nodes < 1:
+            raise InputError(f"num_nodes must be at least 1, got {num_nodes}")
+        self.dropout = dropout
+        self.node_weight = torch.nn.Parameter(torch.empty(num_nodes, dim))
+        self.reset_nodes()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.reset_nodes()
+
+    def reset_nodes(self) -> None:
+        """Draw the rows of the nodes as those of a torch linear layer with an input for each node."""
+        bound = self.node_weight.size(0) ** -0.5
+        torch.nn.init.uniform_(self.node_weight, -bound, bound)
+
+    def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
+        num_nodes = self.node_weight.size(0)
+        if x.size(0) != num_nodes:
+            raise InputError(f"x must have a row for each of the {num_nodes} nodes, got {x.size(0)} rows")
+        found, weight = find_neighbors(edge_index, edge_weight, (num_nodes, num_nodes))
+        entries = None if weight is None else weight.index_select(0, found.order).to(self.node_weight.dtype)
+        if self.training and self.dropout > 0:
+            ones = self.node_weight.new_ones(found.source.numel())
+            entries = F.dropout(ones if entries is None else entries, self.dropout)
+        return self.place(self.tangent(x) + neighbour_sum(self.node_weight, entries, _without_loops(found)))
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_features}, {self.dim}, num_nodes={self.node_weight.size(0)})"
+
+
+def _without_loops(found: Neighbors) -> Neighbourhood:
+    """The same edges, none added, under the names that sums over neighbours read."""
+    return Neighbourhood(
+        source=found.source,
+        target=found.target_by_target().int(),
+        order=found.order,
+        start=found.target_pointer,
+        by_source=found.place,
+        source_start=found.source_pointer,
+        target_by_source=found.target,
+        given_weight=None,
+        weight_cache=None,
+    )

@@ -1,0 +1,70 @@
+import pytest
+import torch
+
+import hkconv
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.models.structure import StructureEmbedding
+
+# Node 4 has no edge; a double edge and a self loop.
+EDGES = torch.tensor([[0, 1, 2, 0, 3, 1, 1], [1, 2, 0, 2, 3, 0, 0]])
+
+
+def make(dtype=torch.float64, curvature=-1.0, **options):
+    return StructureEmbedding(3, 4, 5, curvature=curvature, **options).to(dtype)
+
+
+def adjacency(weight):
+    return torch.zeros(5, 5, dtype=weight.dtype).index_put((EDGES[1], EDGES[0]), weight, accumulate=True)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_adds_the_rows_of_the_neighbours_before_the_exponential_map(weighted, dtype, curvature):
+    layer, x = make(dtype, curvature), torch.randn(5, 3, dtype=dtype)
+    weight = torch.rand(7, dtype=dtype) if weighted else torch.ones(7, dtype=dtype)
+    tangent = x @ layer.linear.weight.T + layer.linear.bias + adjacency(weight) @ layer.node_weight
+    expected = lorentz.exp0(torch.nn.functional.pad(tangent, (1, 0)), curvature)
+    for edges in (EDGES, hkconv.neighbors(EDGES, 5)):
+        torch.testing.assert_close(layer(x, edges, weight if weighted else None), expected)
+
+
+def test_gradcheck():
+    layer, x = make(), torch.randn(5, 3, dtype=torch.float64)
+    weight = torch.rand(7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda w, *_: layer(x, EDGES, w), (weight, *layer.parameters()))
+
+
+def test_renumbered_nodes_with_renumbered_rows_give_the_same():
+    layer, x = make(), torch.randn(5, 3, dtype=torch.float64)
+    before = layer(x, EDGES)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    with torch.no_grad():
+        layer.node_weight.copy_(layer.node_weight[order])
+    torch.testing.assert_close(layer(x[order], order.argsort()[EDGES]), before[order])
+
+
+def test_dropout_acts_on_entries_of_the_adjacency_and_keeps_their_mean():
+    layer = make(dropout=0.5)
+    with torch.no_grad():
+        layer.linear.weight.zero_(), layer.linear.bias.zero_(), layer.node_weight.fill_(1.0)
+    x = torch.zeros(5, 3, dtype=torch.float64)
+    drawn = torch.stack([lorentz.log0(layer(x, EDGES))[:, 1] for _ in range(400)])
+    assert set(drawn[:, 1].round(decimals=6).tolist()) == {0.0, 2.0}  # one neighbour
+    torch.testing.assert_close(drawn.mean(0), adjacency(torch.ones(7)).sum(1).double(), rtol=0.15, atol=0)
+    torch.testing.assert_close(lorentz.log0(layer.eval()(x, EDGES))[:, 1], adjacency(torch.ones(7)).sum(1).double())
+
+
+def test_belongs_to_one_graph():
+    with pytest.raises(InputError, match="x must have a row for each of the 5 nodes, got 4 rows"):
+        make()(torch.randn(4, 3, dtype=torch.float64), EDGES[:, :3])
+    with pytest.raises(InputError, match="num_nodes must be at least 1, got 0"):
+        StructureEmbedding(3, 4, 0)
+
+
+def test_reset_draws_rows_anew_and_repr():
+    layer = make()
+    before = layer.node_weight.detach().clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.node_weight, before)
+    assert layer.node_weight.abs().max() <= 5**-0.5
+    assert str(layer) == "StructureEmbedding(3, 4, num_nodes=5)"
