@@ -22,8 +22,9 @@ DATASETS = {
     "kernels-node": set(NODE),
     "ablations": {*TU, "cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora"},
 }
-NODE_SYSTEMS = {"MLP", "GCN", "GAT", "GraphSAGE", "GCNII", "GIN", "LINKX", "HGCN", "H2H-GCN", "HyboNet", "WLHN"}
-GRAPH_SYSTEMS = NODE_SYSTEMS - {"LINKX"} | {"GMT"}
+SYSTEMS = {"MLP", "GCN", "GAT", "GraphSAGE", "GCNII", "GIN", "HGCN", "H2H-GCN", "HyboNet", "WLHN"}
+NODE_SYSTEMS = SYSTEMS | {"LINKX", "Geom-GCN", "WRGAT", "GloGNN", "GloGNN++"}
+GRAPH_SYSTEMS = SYSTEMS | {"GMT"}
 KERNEL_COUNTS = [f"K={count}" for count in range(2, 10)]
 ALL = [(table, recipe) for table in TRAINED_TABLES for recipe in read_table(table)]
 
@@ -59,10 +60,10 @@ def test_shipped_recipes_are_sound(table, recipe):
 
 def test_every_system_has_a_line():
     for recipe in read_table("node"):
-        assert {"HKN", "HKN+root", *NODE_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN+root", "HKN+root+structure", *NODE_SYSTEMS} == set(recipe.systems)
         assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
     for recipe in (*read_table("graph"), *read_table("molecules")):
-        assert {"HKN", "HKN+root+mass", *GRAPH_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN+root+mass", *GRAPH_SYSTEMS} == set(recipe.systems) - {"HKN+root+mass+norm"}
     for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
         assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS
         assert [system.settings["kernel_size"] for system in recipe.systems.values()] == list(range(2, 10))
