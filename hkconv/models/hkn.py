@@ -41,7 +41,7 @@ class HKN(HyperbolicNetwork):
         act, points, relative, attention, root, mass, backend: as in :class:`~hkconv.nn.HKConv`;
             with ``mass`` the pooling of the graph task keeps its mass too.
         directions: a convolution of its own for each direction of the edges, see :class:`~hkconv.nn.TwoWayConv`. The
-            root branch is that of the first.
+            root branch is that of the first; with ``structure`` both directions have rows of their own.
         structure: the rows of the adjacency as further features of the embedding, see
             :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
             graph and cannot be used inductively.
@@ -98,7 +98,8 @@ class HKN(HyperbolicNetwork):
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
             if structure:
-                return StructureEmbedding(in_features, hidden_dim, num_nodes, dropout=dropout, curvature=first)
+                options = {"directions": directions, "dropout": dropout, "curvature": first}
+                return StructureEmbedding(in_features, hidden_dim, num_nodes, **options)
             return HEmbedding(in_features, hidden_dim, curvature=first)
 
         def make_conv(number: int, with_root: bool) -> HKConv:

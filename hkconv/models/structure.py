@@ -8,7 +8,7 @@ from hkconv.errors import InputError
 from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.neighbourhood import Neighbourhood
 from hkconv.nn import HEmbedding
-from hkconv.ops.neighbors import Neighbors, find_neighbors
+from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
 
 
 class StructureEmbedding(HEmbedding):
@@ -23,6 +23,7 @@ class StructureEmbedding(HEmbedding):
         in_features: number of Euclidean features.
         dim: dimension of the points.
         num_nodes: number of nodes of the graph.
+        directions: add :math:`\sum_j A_{ji} w_j'` with other rows :math:`w_j'`, for the edges out of a node.
         dropout: rate on the entries of :math:`A`, which are features here.
         curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
 
@@ -37,6 +38,7 @@ class StructureEmbedding(HEmbedding):
         dim: int,
         num_nodes: int,
         *,
+        directions: bool = False,
         dropout: float = 0.0,
         curvature: float | Tensor = -1.0,
     ):
@@ -45,6 +47,7 @@ class StructureEmbedding(HEmbedding):
             raise InputError(f"num_nodes must be at least 1, got {num_nodes}")
         self.dropout = dropout
         self.node_weight = torch.nn.Parameter(torch.empty(num_nodes, dim))
+        self.outgoing_weight = torch.nn.Parameter(torch.empty(num_nodes, dim)) if directions else None
         self.reset_nodes()
 
     def reset_parameters(self) -> None:
@@ -54,18 +57,25 @@ class StructureEmbedding(HEmbedding):
     def reset_nodes(self) -> None:
         """Draw the rows of the nodes as those of a torch linear layer with an input for each node."""
         bound = self.node_weight.size(0) ** -0.5
-        torch.nn.init.uniform_(self.node_weight, -bound, bound)
+        for rows in (self.node_weight, self.outgoing_weight):
+            if rows is not None:
+                torch.nn.init.uniform_(rows, -bound, bound)
 
     def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
         num_nodes = self.node_weight.size(0)
         if x.size(0) != num_nodes:
             raise InputError(f"x must have a row for each of the {num_nodes} nodes, got {x.size(0)} rows")
         found, weight = find_neighbors(edge_index, edge_weight, (num_nodes, num_nodes))
-        entries = None if weight is None else weight.index_select(0, found.order).to(self.node_weight.dtype)
+        tangent = self.tangent(x) + self._sum_rows(self.node_weight, found, weight)
+        if self.outgoing_weight is not None:
+            tangent = tangent + self._sum_rows(self.outgoing_weight, flip(found), weight)
+        return self.place(tangent)
+
+    def _sum_rows(self, rows: Tensor, found: Neighbors, weight: Tensor | None) -> Tensor:
+        entries = None if weight is None else weight.index_select(0, found.order).to(rows.dtype)
         if self.training and self.dropout > 0:
-            ones = self.node_weight.new_ones(found.source.numel())
-            entries = F.dropout(ones if entries is None else entries, self.dropout)
-        return self.place(self.tangent(x) + neighbour_sum(self.node_weight, entries, _without_loops(found)))
+            entries = F.dropout(rows.new_ones(found.source.numel()) if entries is None else entries, self.dropout)
+        return neighbour_sum(rows, entries, _without_loops(found))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_features}, {self.dim}, num_nodes={self.node_weight.size(0)})"

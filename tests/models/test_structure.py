@@ -28,8 +28,17 @@ def test_adds_the_rows_of_the_neighbours_before_the_exponential_map(weighted, dt
         torch.testing.assert_close(layer(x, edges, weight if weighted else None), expected)
 
 
+def test_edges_out_of_a_node_have_rows_of_their_own():
+    layer, x = make(directions=True), torch.randn(5, 3, dtype=torch.float64)
+    weight = torch.rand(7, dtype=torch.float64)
+    A = adjacency(weight)
+    tangent = layer.linear(x) + A @ layer.node_weight + A.T @ layer.outgoing_weight
+    expected = lorentz.exp0(torch.nn.functional.pad(tangent, (1, 0)))
+    torch.testing.assert_close(layer(x, EDGES, weight), expected)
+
+
 def test_gradcheck():
-    layer, x = make(), torch.randn(5, 3, dtype=torch.float64)
+    layer, x = make(directions=True), torch.randn(5, 3, dtype=torch.float64)
     weight = torch.rand(7, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda w, *_: layer(x, EDGES, w), (weight, *layer.parameters()))
 
