@@ -5,10 +5,11 @@ A run's folder holds ``recipe.json``, ``summary.json`` and for each training ``M
 """
 
 import time
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,10 +21,11 @@ from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
-from hkconv.training.loop import fit
+from hkconv.training.loop import Epoch, fit
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
+from hkconv.training.settings import Settings
 from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
 from hkconv.training.tasks import Dataset, make_task
 
@@ -70,7 +72,7 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
         with deterministic_algorithms(recipe.deterministic):
             for cell in open_cells:
                 reporter.cell_started(cell)
-                results[cell] = _train_cell(cell, recipe, dataset, device, folder, reporter)
+                results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter)
                 reporter.cell_ended(results[cell])
                 if results[cell].interrupted:
                     raise KeyboardInterrupt
@@ -105,26 +107,64 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
         raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
 
 
-def _train_cell(
-    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
-) -> CellResult:
+@dataclass(frozen=True)
+class Training:
+    """One training: the model with the weights of its best epoch, how it was made, and what it came to.
+
+    Args:
+        model: on the device it was trained on.
+        config: arguments of the model's constructor.
+        settings: how it was trained.
+        result: its scores.
+        history: every epoch.
+    """
+
+    model: torch.nn.Module
+    config: dict[str, Any]
+    settings: Settings
+    result: CellResult
+    history: list[Epoch]
+
+
+def train_cell(
+    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, reporter: Reporter | None = None
+) -> Training:
+    """Train one model on one split with one seed. Writes nothing.
+
+    Args:
+        cell: which training of the recipe.
+        recipe: how to train. ``deterministic`` is the caller's to heed, around all of its trainings.
+        dataset: the recipe's, with its splits.
+        device: where to train.
+        reporter: told of every epoch.
+
+    Returns:
+        The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``.
+    """
     seed = stream_seed(cell.seed, cell.split)
     seed_everything(seed)
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
     settings = fit_settings(recipe, seed)
-    outcome = fit(model, dataset, dataset.splits[cell.split], settings, reporter.epoch_ended)
+    outcome = fit(model, dataset, dataset.splits[cell.split], settings, (reporter or Reporter()).epoch_ended)
     result = CellResult(
         **asdict(cell),
         **{entry: getattr(outcome, entry) for entry in _SCORES},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
-    training = {"split": cell.split, **asdict(settings), "device": describe_device(device), "versions": versions()}
-    info = CheckpointInfo(cell.model, config, describe_dataset(dataset), training)
-    save_checkpoint(folder / cell.folder, model, info)
-    history = [asdict(epoch) for epoch in outcome.history]
-    write_json(folder / cell.folder / METRICS_FILE, {**asdict(result), "history": history})
-    return result
+    return Training(model, config, settings, result, outcome.history)
+
+
+def _train_and_keep(
+    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
+) -> CellResult:
+    done = train_cell(cell, recipe, dataset, device, reporter)
+    training = {"split": cell.split, **asdict(done.settings), "device": describe_device(device), "versions": versions()}
+    info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
+    save_checkpoint(folder / cell.folder, done.model, info)
+    history = [asdict(epoch) for epoch in done.history]
+    write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+    return done.result
 
 
 _SCORES = (
