@@ -14,6 +14,7 @@ from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.points import points
+from hkconv.cli.search import search
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -62,6 +63,7 @@ def hyperbolic_kernel_convolution(
 
 app.command()(train)
 app.command()(evaluate)
+app.command()(search)
 app.command()(datasets)
 app.command()(audit)
 app.command()(points)
