@@ -47,7 +47,7 @@ STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"
 
 # How often a training of the full length tells the study of its score: each time costs a transaction.
-REPORTS = 20
+REPORTS = 10
 
 
 @dataclass(frozen=True)

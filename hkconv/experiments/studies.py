@@ -5,6 +5,7 @@ Trials are counted by what became of them, so that a search that was killed goes
 
 import os
 import platform
+import sqlite3
 import uuid
 import warnings
 from collections.abc import Collection
@@ -106,7 +107,7 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
     """
     shown = _checked_url(storage)
     is_sqlite = shown.startswith("sqlite")
-    engine = {"connect_args": {"timeout": LOCK_TIMEOUT}} if is_sqlite else {}
+    engine = {"connect_args": {"timeout": LOCK_TIMEOUT, "factory": _LoggedConnection}} if is_sqlite else {}
     try:
         with warnings.catch_warnings():
             # Heartbeats are marked as experimental.
@@ -167,6 +168,16 @@ def fail_dead_trials(study: Study) -> None:
 def count_trials(study: Study, states: Collection[TrialState]) -> int:
     """How many trials of a study are in one of the states."""
     return len(study.get_trials(deepcopy=False, states=tuple(states)))
+
+
+class _LoggedConnection(sqlite3.Connection):
+    """An SQLite file with a write-ahead log: readers and a writer do not wait for each other, and a commit not for the
+    disk. A killed process loses nothing; a power cut may lose the last trials, but not the file."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.execute("PRAGMA journal_mode = WAL")
+        self.execute("PRAGMA synchronous = NORMAL")
 
 
 def _checked_url(storage: str) -> str:
