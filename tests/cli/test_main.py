@@ -2,7 +2,7 @@ import pytest
 
 import hkconv as package
 
-COMMANDS = ("train", "evaluate", "datasets", "points", "bench")
+COMMANDS = ("train", "evaluate", "search", "datasets", "points", "bench")
 
 
 def test_help_lists_the_commands(hkconv):
