@@ -17,6 +17,7 @@ from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
 from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
+from hkconv.cli.search import search
 from hkconv.cli.train import train
 from hkconv.errors import InputError
 
@@ -65,6 +66,7 @@ def hyperbolic_kernel_convolution(
 
 app.command()(train)
 app.command()(evaluate)
+app.command()(search)
 app.command()(datasets)
 app.command()(audit)
 app.command()(hyperbolicity)

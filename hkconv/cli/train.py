@@ -6,20 +6,19 @@ can be told, what each is for and what it is by default.
 
 import inspect
 import shlex
-from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
+from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
-from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file, rule_of
+from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
 
 if TYPE_CHECKING:
     from hkconv.training.summary import RunSummary, Spread
-
-ALIASES = {"models": ["--model"]}
 
 
 def train(recipe: str | None, resume: str | None, **options: Any) -> None:
@@ -57,43 +56,9 @@ def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) 
 
 def _signature() -> inspect.Signature:
     """The signature that typer reads: the dataset, an option for each other field, and the two that name files."""
-    recipe = _parameter("recipe", str, typer.Option(help="YAML file with any of the options.", show_default=False))
-    resume = _parameter(
-        "resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False)
-    )
-    return inspect.Signature([*map(_field_parameter, fields(Recipe)), recipe, resume])
-
-
-def _field_parameter(entry: Field) -> inspect.Parameter:
-    rule = rule_of(entry)
-    kind = str if rule.kind is tuple else rule.kind
-    if entry.name == "dataset":
-        return _parameter(entry.name, kind, typer.Argument(help=rule.help, show_default=entry.default))
-    name = entry.name.replace("_", "-")
-    names = [f"--{name}/--no-{name}" if kind is bool else f"--{name}", *ALIASES.get(entry.name, [])]
-    words = [*rule.choices, "none"] if rule.optional else rule.choices
-    option = typer.Option(
-        *names,
-        help=rule.help,
-        show_default=_shown_default(name, entry.default),
-        metavar="|".join(words) if rule.choices else None,
-    )
-    return _parameter(entry.name, kind, option)
-
-
-def _shown_default(name: str, default: Any) -> str | bool:
-    """What the help shows; the option's own default is None, so that a recipe shows through."""
-    if default is None:
-        return False
-    if isinstance(default, bool):
-        return name if default else f"no-{name}"
-    return ",".join(default) if isinstance(default, tuple) else str(default)
-
-
-def _parameter(name: str, kind: type, info: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
-    )
+    recipe = option("recipe", str, typer.Option(help="YAML file with any of the options.", show_default=False))
+    resume = option("resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False))
+    return inspect.Signature([*map(recipe_option, fields(Recipe)), recipe, resume])
 
 
 train.__signature__ = _signature()

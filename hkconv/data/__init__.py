@@ -2,7 +2,7 @@
 
 from hkconv.data.audit import Audit, audit_dataset
 from hkconv.data.catalog import DatasetInfo, describe, load
-from hkconv.data.dataset import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split
+from hkconv.data.dataset import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split, hide_test
 from hkconv.data.trees import disease, hierarchy
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "audit_dataset",
     "describe",
     "disease",
+    "hide_test",
     "hierarchy",
     "load",
 ]

@@ -4,8 +4,8 @@ A split that leaks cannot be built: the dataclasses refuse overlapping parts, so
 exception is what the paper's code does, which has a class of its own and is accepted under its own protocol alone.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,19 +36,22 @@ QUESTION_METRICS = ("ROC-AUC", "AP")
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Disjoint, non-empty int64 indices of the nodes or graphs to train on, to choose with and to test on."""
+    """Disjoint, non-empty int64 indices of the nodes or graphs to train on, to choose with and to test on.
+
+    ``test`` is None where it is hidden, see :func:`hide_test`.
+    """
 
     train: Tensor
     val: Tensor
-    test: Tensor
+    test: Tensor | None
 
     def __post_init__(self) -> None:
         check_disjoint(self.parts, "a split")
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """The three index tensors by name."""
-        return {"train": self.train, "val": self.val, "test": self.test}
+        """The index tensors by name; a hidden one is left out."""
+        return _present({"train": self.train, "val": self.val, "test": self.test})
 
     @property
     def largest_index(self) -> int:
@@ -59,6 +62,10 @@ class Split:
     def overlap(self) -> dict[str, float]:
         """The shares ``val in train``, ``test in train`` and ``test in val`` of the different members of a part."""
         return {found.name: found.share for found in overlaps(self.parts)}
+
+    def without_test(self) -> "Split":
+        """The same split with its test part hidden."""
+        return replace(self, test=None)
 
 
 class OverlappingSplit(Split):
@@ -73,14 +80,15 @@ class LinkSplit:
     """Links of one graph divided for link prediction, with as many non-links to compare them with.
 
     All five are (2, P) int64 pairs. As *undirected* pairs they have no repeats and nothing in common.
-    Negatives to train on are left to the training loop, which draws new ones every epoch.
+    Negatives to train on are left to the training loop, which draws new ones every epoch. ``test`` and its negatives
+    are None where they are hidden, see :func:`hide_test`.
     """
 
     train: Tensor
     val: Tensor
-    test: Tensor
+    test: Tensor | None
     val_negatives: Tensor
-    test_negatives: Tensor
+    test_negatives: Tensor | None
 
     def __post_init__(self) -> None:
         for name, pairs in self.parts.items():
@@ -91,14 +99,16 @@ class LinkSplit:
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """The five pair tensors by name."""
-        return {
-            "train": self.train,
-            "val": self.val,
-            "test": self.test,
-            "val_negatives": self.val_negatives,
-            "test_negatives": self.test_negatives,
-        }
+        """The pair tensors by name; hidden ones are left out."""
+        return _present(
+            {
+                "train": self.train,
+                "val": self.val,
+                "test": self.test,
+                "val_negatives": self.val_negatives,
+                "test_negatives": self.test_negatives,
+            }
+        )
 
     @property
     def largest_index(self) -> int:
@@ -109,6 +119,10 @@ class LinkSplit:
     def message_edges(self) -> Tensor:
         """(2, 2 P) edges to pass messages over: the training links in both directions and nothing else."""
         return torch.cat([self.train, self.train.flip(0)], dim=1)
+
+    def without_test(self) -> "LinkSplit":
+        """The same split with its test part and the negatives of it hidden."""
+        return replace(self, test=None, test_negatives=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,8 +268,8 @@ class LinkDataset:
         _check_splits(self.splits, self.protocol, num_nodes, owner)
         links = link_keys(self.graph.edge_index, num_nodes)
         for split in self.splits:
-            negatives = pair_keys(torch.cat([split.val_negatives, split.test_negatives], dim=1), num_nodes)
-            false_negatives = int(torch.isin(negatives, links).sum())
+            negatives = [pairs for name, pairs in split.parts.items() if name.endswith("_negatives")]
+            false_negatives = int(torch.isin(pair_keys(torch.cat(negatives, dim=1), num_nodes), links).sum())
             if false_negatives:
                 raise InputError(f"{false_negatives} negatives in a split of {owner} are links of its graph")
 
@@ -263,6 +277,25 @@ class LinkDataset:
     def num_features(self) -> int:
         """Number of feature columns."""
         return self.graph.x.size(1)
+
+
+AnyDataset = TypeVar("AnyDataset", NodeDataset, GraphDataset, LinkDataset)
+
+
+def hide_test(dataset: AnyDataset) -> AnyDataset:
+    """The dataset for whoever makes choices: no split has a test part, so that nothing can be measured on one.
+
+    Args:
+        dataset: any dataset.
+
+    Returns:
+        The same graphs; nodes to be tested stay in a graph with their features, as they do in training.
+    """
+    return replace(dataset, splits=[split.without_test() for split in dataset.splits])
+
+
+def _present(parts: dict[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: members for name, members in parts.items() if members is not None}
 
 
 def _check_splits(splits: list[Split] | list[LinkSplit], protocol: str, count: int, owner: str) -> None:

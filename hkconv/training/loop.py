@@ -39,7 +39,8 @@ class FitResult:
         metric: the name of the metric.
         best_epoch: the epoch with the best validation metric, the lowest validation loss among equals.
         val_metric, val_loss: validation scores of that epoch.
-        test_metric, test_loss: test scores, computed once, with the weights of that epoch.
+        test_metric, test_loss: test scores, computed once, with the weights of that epoch; None where the split
+            hides its test part.
         seconds: wall time.
         interrupted: whether Ctrl-C ended the training.
         history: every epoch.
@@ -49,8 +50,8 @@ class FitResult:
     best_epoch: int
     val_metric: float
     val_loss: float
-    test_metric: float
-    test_loss: float
+    test_metric: float | None
+    test_loss: float | None
     seconds: float
     interrupted: bool
     history: list[Epoch]
@@ -108,15 +109,15 @@ def fit(
             raise
         interrupted = True
     model.load_state_dict(best.weights)
-    test = task.evaluate(model, "test")
+    test = task.evaluate(model, "test") if split.test is not None else None
     seconds = time.perf_counter() - started
     return FitResult(
         task.metric,
         best.epoch,
         best.score.metric,
         best.score.loss,
-        test.metric,
-        test.loss,
+        None if test is None else test.metric,
+        None if test is None else test.loss,
         seconds,
         interrupted,
         history,

@@ -28,14 +28,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The scores of one training; ``seed`` is the seed it was done with."""
+    """The scores of one training; ``seed`` is the seed it was done with. A hidden test part has no scores."""
 
     model: str
     split: int
     seed: int
     metric: str
-    test_metric: float
-    test_loss: float
+    test_metric: float | None
+    test_loss: float | None
     val_metric: float
     val_loss: float
     best_epoch: int

@@ -171,7 +171,7 @@ class QuestionTask(GraphTask):
     def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
         super().__init__(dataset, split, reference, batch_size, seed)
         self.metric = dataset.metric
-        for part in ("val", "test"):
+        for part in (name for name in self.parts if name != "train"):
             if not both_answers(self._labels(part)).any():
                 raise InputError(
                     f"no question of dataset {dataset.name!r} has both answers in {part} of this split: "
@@ -210,9 +210,9 @@ class LinkTask(Task):
         self.train_links = split.train
         self.sent_links = split.train.to(reference.device)
         self.known = link_keys(split.train, self.num_nodes)
+        held_out = {name: pairs.to(reference.device) for name, pairs in split.parts.items() if name != "train"}
         self.pairs = {
-            "val": (split.val.to(reference.device), split.val_negatives.to(reference.device)),
-            "test": (split.test.to(reference.device), split.test_negatives.to(reference.device)),
+            part: (held_out[part], held_out[f"{part}_negatives"]) for part in ("val", "test") if part in held_out
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
 

@@ -2,7 +2,10 @@ import pytest
 
 import hkconv as package
 
-COMMANDS = ("train", "evaluate", "datasets", "audit", "hyperbolicity", "points", "bench", "reproduce", "report")
+COMMANDS = (
+    *("train", "evaluate", "search", "datasets", "audit", "hyperbolicity"),
+    *("points", "bench", "reproduce", "report"),
+)
 
 
 def test_help_lists_the_commands(hkconv):

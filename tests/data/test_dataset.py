@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split, hide_test
 from hkconv.errors import InputError
 
 
@@ -258,3 +258,17 @@ def test_a_negative_that_is_a_link_of_the_graph_is_found():
     with refused("1 negatives in a split of dataset 'foo' are links of its graph"):
         LinkDataset("foo", linked, [link_split()], "test")
     assert LinkDataset("foo", graph(), [link_split()], "test").task == "link"
+
+
+def test_a_hidden_test_part_is_gone_from_every_kind_of_split():
+    overlapping = OverlappingSplit(indices(0, 1), indices(1), indices(0, 4))
+    published = NodeDataset("foo", graph(), [overlapping], 2, "test", protocol="published")
+    linked = LinkDataset("foo", graph(), [link_split()], "test")
+    for dataset, names in ((node_dataset(), ["train", "val"]), (linked, ["train", "val", "val_negatives"])):
+        (split,) = hide_test(dataset).splits
+        assert list(split.parts) == names
+        assert all(split.parts[name] is dataset.splits[0].parts[name] for name in names)
+        assert dataset.splits[0].test is not None
+    (hidden,) = hide_test(published).splits
+    assert isinstance(hidden, OverlappingSplit)
+    assert hidden.overlap == {"val in train": 1.0}

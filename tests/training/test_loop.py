@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from hkconv.data import hide_test
 from hkconv.errors import InputError
 from hkconv.models import create
 from hkconv.training import loop
@@ -46,6 +47,25 @@ def test_learns_and_restores_the_best_epoch(tree, dtype):
     assert task.evaluate(model, "val") == Score(result.val_metric, result.val_loss)
     assert task.evaluate(model, "test") == Score(result.test_metric, result.test_loss)
     assert result.test_metric > task.chance_score()
+
+
+@pytest.mark.parametrize("kind", ["tree", "molecules", "questions", "links"])
+def test_a_hidden_test_part_is_not_measured_and_changes_nothing_else(kind, request):
+    dataset = request.getfixturevalue(kind)
+    classes = dataset.num_questions * 2 if kind == "questions" else getattr(dataset, "num_classes", None)
+    results = []
+    for seen in (dataset, hide_test(dataset)):
+        seed_everything(0)
+        model = create(
+            "mlp", in_features=seen.num_features, hidden_dim=8, num_classes=classes, num_layers=2, task=seen.task
+        )
+        results.append(fit(model, seen, seen.splits[0], QUICK))
+    shown, hidden = results
+    assert (hidden.test_metric, hidden.test_loss) == (None, None)
+    assert 0 <= shown.test_metric <= 1
+    assert hidden.history == shown.history
+    with pytest.raises(KeyError):
+        make_task(hide_test(dataset), hide_test(dataset).splits[0], torch.empty(0)).evaluate(model, "test")
 
 
 def test_stops_after_patience_and_breaks_ties_by_loss(tree, monkeypatch):

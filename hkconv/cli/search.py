@@ -1,0 +1,132 @@
+"""``hkconv search``: looks for good settings of a model on validation data and writes the best as a recipe."""
+
+import inspect
+import shlex
+import sys
+import time
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from hkconv.cli.exit_codes import INTERRUPTED
+from hkconv.cli.output import count, make_table, percent, print_table
+from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.errors import InputError
+from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file
+
+if TYPE_CHECKING:
+    from hkconv.experiments.search import Progress, SearchResult
+
+# A search is for one model and trains it once on a split.
+NOT_OPTIONS = ("models", "seeds")
+
+SHOWN_TRIALS = 5
+
+
+def search(
+    model: str | None,
+    space: str | None,
+    trials: int | None,
+    jobs: int | None,
+    storage: str | None,
+    study: str | None,
+    recipe: str | None,
+    **options: Any,
+) -> None:
+    """Search settings of a model by its validation score; test data stays hidden.
+
+    Options fix what they name, and the rest of the space is searched. What
+    was stopped goes on by the same command.
+
+    Example: hkconv search texas --space wide --trials 100 --jobs 4
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    values = {} if recipe is None else read_recipe_file(recipe)
+    # The recipe of an earlier run may hold these; a search has its own.
+    values = {name: value for name, value in values.items() if name not in NOT_OPTIONS}
+    model = "hkn" if model is None else model
+    if model not in MODEL_NAMES:
+        raise InputError(f"model must be one of {', '.join(MODEL_NAMES)}, got {model!r}")
+    chosen = make_recipe({**values, **given, "models": [model]})
+
+    from hkconv.experiments.search import plan_search, run_search
+
+    plan = plan_search(chosen, space or "grid", fixed=tuple(given), storage=storage, study=study)
+    result = run_search(plan, 50 if trials is None else trials, 1 if jobs is None else jobs, _Display().trial_ended)
+    _print_result(result)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _signature() -> inspect.Signature:
+    """The signature that typer reads: the dataset, the search's own options, and an option for each other field."""
+    own = [
+        option("model", str, typer.Option(help="Model to tune.", show_default="hkn")),
+        option(
+            "space",
+            str,
+            typer.Option(metavar="grid|wide", help="The paper's grid, or wide ranges and levers.", show_default="grid"),
+        ),
+        option("trials", int, typer.Option(help="Trials in all, earlier ones included.", show_default="50")),
+        option("jobs", int, typer.Option(help="Processes that train at the same time.", show_default="1")),
+        option(
+            "storage",
+            str,
+            typer.Option(help="Database URL for many machines, else an SQLite file in out.", show_default=False),
+        ),
+        option("study", str, typer.Option(help="Name of the study in the storage.", show_default=False)),
+        option("recipe", str, typer.Option(help="YAML file for what is not searched.", show_default=False)),
+    ]
+    dataset, *others = (recipe_option(entry) for entry in fields(Recipe) if entry.name not in (*NOT_OPTIONS, "out"))
+    out = option("out", str, typer.Option(help="Folder of the search; else one in searches/.", show_default=False))
+    return inspect.Signature([dataset, *own, out, *others])
+
+
+search.__signature__ = _signature()
+
+
+class _Display:
+    """One line a trial on standard error, so that standard output holds the result alone."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
+        self.started = time.perf_counter()
+
+    def trial_ended(self, progress: "Progress") -> None:
+        trial = progress.trial
+        outcome = {"COMPLETE": "validation", "PRUNED": "cut short at", "FAIL": "failed"}[trial.state.name]
+        value = f" {percent(trial.value)} %" if trial.value is not None else ""
+        best = "" if progress.best is None else f", best {percent(progress.best.value)} %"
+        seconds = f"{time.perf_counter() - self.started:.0f} s"
+        line = f"trial {trial.number} ({progress.done}/{progress.wanted}): {outcome}{value}{best}, {seconds}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _print_result(result: "SearchResult") -> None:
+    plan = result.search
+    if result.best:
+        shown = result.best[:SHOWN_TRIALS]
+        table = make_table("", *(f"trial {trial.number}" for trial in shown))
+        table.add_row(f"validation {result.metric} %", *(percent(trial.value) for trial in shown))
+        for name in plan.space:
+            table.add_row(name, *(_shown(trial.params[name]) for trial in shown))
+        print_table(table)
+    repeats = count(plan.recipe.num_splits, "split")
+    states = ", ".join(f"{number} {state}" for state, number in result.counts.items())
+    typer.echo(
+        f"{plan.recipe.dataset}, model {plan.model}: trials {states}; mean of {repeats}, seed {plan.recipe.seed}"
+    )
+    if result.interrupted:
+        typer.echo("interrupted: the same command goes on")
+    if result.best:
+        path = plan.folder / "best.yaml"
+        typer.echo(f"best: {path}")
+        typer.echo(f"train: hkconv train --recipe {shlex.quote(str(path))}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value).lower()

@@ -1,0 +1,204 @@
+"""The Optuna study behind a search: where it is kept, what is drawn next, which trials are dead.
+
+Trials are counted by what became of them, so that a search that was killed goes on where it stopped.
+"""
+
+import os
+import platform
+import sqlite3
+import uuid
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from hkconv.errors import InputError
+from hkconv.training.seeds import stream_seed
+
+try:
+    import optuna
+except ImportError as error:
+    raise InputError(f"a search needs Optuna ({error}): install it with pip install 'hkconv[search]'") from None
+
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+# Seconds. A worker that has not been heard of for GRACE is dead; busy machines and slow disks take less.
+HEARTBEAT, GRACE = 60, 300
+
+# Seconds that a worker waits for the others to let go of an SQLite file; SQLite's own 5 are too few for many workers.
+LOCK_TIMEOUT = 120
+
+# Trials that are compared with nothing, and the share of the first training's epochs in which none is cut short.
+UNPRUNED_TRIALS = 5
+WARM_UP = 0.25
+
+# How often the sampler may propose what was tried before.
+REDRAWS = 10
+
+DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+
+# Without a network card `getnode` is random: then a process takes itself for another machine, which is safe.
+MACHINE = f"{platform.node()}-{uuid.getnode():x}"
+
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+
+
+class TrialSampler(BaseSampler):
+    """Tree-structured Parzen estimators, seeded anew for every trial.
+
+    What is drawn depends on the seed, on the results so far and on how many trials before it did not fail. One
+    generator for all would, after a kill, draw again what it drew first; this one goes on as if nothing had happened.
+
+    Args:
+        seed: of the search.
+    """
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self.current: BaseSampler = TPESampler(seed=seed)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+        draw = trial.number - sum(other.number < trial.number for other in failed)
+        self.draw_seed = stream_seed(self.seed, draw)
+        self.current = TPESampler(seed=self.draw_seed)
+        self.current.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
+        return self.current.infer_relative_search_space(study, trial)
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, Any]) -> dict[str, Any]:
+        known = [other.params for other in study.get_trials(deepcopy=False, states=(*DONE, TrialState.RUNNING))]
+        for _ in range(REDRAWS):
+            drawn = self.current.sample_relative(study, trial, search_space)
+            if not drawn or drawn not in known:
+                return drawn
+        # On a grid the estimators soon insist on what they know to be good: anything else teaches more.
+        self.current = RandomSampler(seed=self.draw_seed)
+        return {}
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any) -> Any:
+        return self.current.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Any) -> None:
+        self.current.after_trial(study, trial, state, values)
+
+
+def sqlite_url(path: Path) -> str:
+    """The storage URL of an SQLite file."""
+    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
+
+
+def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
+    """The study of that name, made if there is none.
+
+    Args:
+        storage: SQLAlchemy URL of a database that outlives the process.
+        name: name in the storage.
+        seed: of what is drawn.
+        epochs: the most epochs of a training.
+
+    Returns:
+        The study; its trials report ``epochs`` steps for each training.
+    """
+    shown = _checked_url(storage)
+    is_sqlite = shown.startswith("sqlite")
+    engine = {"connect_args": {"timeout": LOCK_TIMEOUT, "factory": _LoggedConnection}} if is_sqlite else {}
+    try:
+        with warnings.catch_warnings():
+            # Heartbeats are marked as experimental.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            opened = optuna.storages.RDBStorage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+        return optuna.create_study(
+            storage=opened,
+            study_name=name,
+            sampler=TrialSampler(seed),
+            pruner=optuna.pruners.MedianPruner(UNPRUNED_TRIALS, n_warmup_steps=int(WARM_UP * epochs)),
+            direction="maximize",
+            load_if_exists=True,
+        )
+    # Optuna passes on what the driver raises: the file is none, the host is away, the driver is not installed.
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError, ValueError) as error:
+        reason = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"storage {shown} cannot be used: {reason}") from None
+
+
+def check_same_search(study: Study, description: dict[str, Any], advice: str) -> None:
+    """Keep what a new study searches; raise if an older one searches something else.
+
+    Args:
+        study: new or old.
+        description: what is searched, as JSON can hold it, by subject and key.
+        advice: what to do if it is something else.
+    """
+    stored = study.user_attrs.get("search")
+    if stored is None:
+        study.set_user_attr("search", description)
+        return
+    for subject, values in description.items():
+        before = stored.get(subject, {})
+        for key in sorted({*before, *values}):
+            if before.get(key) != values.get(key):
+                raise InputError(
+                    f"{subject} of this search has {key} {values.get(key)!r}, but the one that is stored as "
+                    f"{study.study_name!r} has {before.get(key)!r}: {advice}"
+                )
+
+
+def mark_worker(trial: optuna.Trial) -> None:
+    """Note which process runs a trial, for :func:`fail_dead_trials`."""
+    trial.set_user_attr("worker", {"machine": MACHINE, "pid": os.getpid()})
+
+
+def fail_dead_trials(study: Study) -> None:
+    """Mark trials as failed whose process is gone: at once on this machine, elsewhere by their missing heartbeat."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        optuna.storages.fail_stale_trials(study)
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        worker = trial.user_attrs.get("worker", {})
+        if worker.get("machine") == MACHINE and not _is_alive(worker["pid"]):
+            study.tell(trial.number, state=TrialState.FAIL)
+
+
+def count_trials(study: Study, states: Collection[TrialState]) -> int:
+    """How many trials of a study are in one of the states."""
+    return len(study.get_trials(deepcopy=False, states=tuple(states)))
+
+
+class _LoggedConnection(sqlite3.Connection):
+    """An SQLite file with a write-ahead log: readers and a writer do not wait for each other, and a commit not for the
+    disk. A killed process loses nothing; a power cut may lose the last trials, but not the file."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.execute("PRAGMA journal_mode = WAL")
+        self.execute("PRAGMA synchronous = NORMAL")
+
+
+def _checked_url(storage: str) -> str:
+    """The URL as it may be shown: without its password."""
+    try:
+        url = make_url(storage)
+    except (SQLAlchemyError, ValueError):
+        raise InputError("storage must be a URL such as sqlite:///study.db or postgresql://user@host/base") from None
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise InputError("storage must be a database that outlives the process, got one in memory")
+    return url.render_as_string(hide_password=True)
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix":
+        # Signal 0 is no question there; the heartbeat decides.
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
