@@ -16,6 +16,7 @@ import yaml
 from hkconv import models
 from hkconv.data import hide_test
 from hkconv.errors import InputError
+from hkconv.experiments.search_workers import run_workers
 from hkconv.experiments.spaces import Choices, Dimension, Space, describe_space, make_space
 from hkconv.experiments.studies import (
     DONE,
@@ -30,7 +31,6 @@ from hkconv.experiments.studies import (
     optuna,
     sqlite_url,
 )
-from hkconv.experiments.search_workers import run_workers
 from hkconv.training.building import load_dataset, model_config
 from hkconv.training.capture import check_capture
 from hkconv.training.devices import find_device

@@ -12,9 +12,12 @@ from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
 
 
 class StructureEmbedding(HEmbedding):
-    r"""Hyperbolic embedding of features and neighbours, :math:`\exp_o([0, W x_i + b + \sum_j A_{ij} w_j])`, in which
-    :math:`A_{ij}` is the weight of the edge from :math:`j` to :math:`i` and :math:`w_j` is learned for each node
-    :math:`j`.
+    r"""Hyperbolic embedding of features and neighbours,
+    :math:`\exp_o([0, W x_i + b + d_i^{-1/2} \sum_j A_{ij} w_j])`, in which :math:`A_{ij}` is the weight of the edge
+    from :math:`j` to :math:`i`, :math:`d_i` the number of these edges, and :math:`w_j` is learned for each node.
+
+    LINKX has no such factor. Here the length of the sum is a distance from the origin: without the factor a hub with a
+    thousand neighbours would lie so far out that its coordinates overflow.
 
     Since the :math:`w_j` belong to the nodes of one graph, it is transductive: it cannot be used for another graph, nor
     for nodes that come later, and renumbering the nodes asks for renumbering the rows of :math:`w`.
@@ -23,7 +26,7 @@ class StructureEmbedding(HEmbedding):
         in_features: number of Euclidean features.
         dim: dimension of the points.
         num_nodes: number of nodes of the graph.
-        directions: add :math:`\sum_j A_{ji} w_j'` with other rows :math:`w_j'`, for the edges out of a node.
+        directions: add :math:`d_i'^{-1/2} \sum_j A_{ji} w_j'` with other rows, for the edges out of a node.
         dropout: rate on the entries of :math:`A`, which are features here.
         curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
 
@@ -75,7 +78,8 @@ class StructureEmbedding(HEmbedding):
         entries = None if weight is None else weight.index_select(0, found.order).to(rows.dtype)
         if self.training and self.dropout > 0:
             entries = F.dropout(rows.new_ones(found.source.numel()) if entries is None else entries, self.dropout)
-        return neighbour_sum(rows, entries, _without_loops(found))
+        degree = found.target_pointer.diff().clamp(min=1).to(rows.dtype)
+        return neighbour_sum(rows, entries, _without_loops(found)) * degree.rsqrt().unsqueeze(1)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_features}, {self.dim}, num_nodes={self.node_weight.size(0)})"

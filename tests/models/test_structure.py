@@ -14,8 +14,10 @@ def make(dtype=torch.float64, curvature=-1.0, **options):
     return StructureEmbedding(3, 4, 5, curvature=curvature, **options).to(dtype)
 
 
-def adjacency(weight):
-    return torch.zeros(5, 5, dtype=weight.dtype).index_put((EDGES[1], EDGES[0]), weight, accumulate=True)
+def adjacency(weight, edges=EDGES):
+    """A row for each node, divided by the root of its number of edges."""
+    rows = torch.zeros(5, 5, dtype=weight.dtype).index_put((edges[1], edges[0]), weight, accumulate=True)
+    return rows / edges[1].bincount(minlength=5).clamp(min=1).sqrt().to(weight.dtype).unsqueeze(1)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -31,8 +33,8 @@ def test_adds_the_rows_of_the_neighbours_before_the_exponential_map(weighted, dt
 def test_edges_out_of_a_node_have_rows_of_their_own():
     layer, x = make(directions=True), torch.randn(5, 3, dtype=torch.float64)
     weight = torch.rand(7, dtype=torch.float64)
-    A = adjacency(weight)
-    tangent = layer.linear(x) + A @ layer.node_weight + A.T @ layer.outgoing_weight
+    out_of = adjacency(weight, EDGES.flip(0))
+    tangent = layer.linear(x) + adjacency(weight) @ layer.node_weight + out_of @ layer.outgoing_weight
     expected = lorentz.exp0(torch.nn.functional.pad(tangent, (1, 0)))
     torch.testing.assert_close(layer(x, EDGES, weight), expected)
 
@@ -59,8 +61,19 @@ def test_dropout_acts_on_entries_of_the_adjacency_and_keeps_their_mean():
     x = torch.zeros(5, 3, dtype=torch.float64)
     drawn = torch.stack([lorentz.log0(layer(x, EDGES))[:, 1] for _ in range(400)])
     assert set(drawn[:, 1].round(decimals=6).tolist()) == {0.0, 2.0}  # one neighbour
-    torch.testing.assert_close(drawn.mean(0), adjacency(torch.ones(7)).sum(1).double(), rtol=0.15, atol=0)
-    torch.testing.assert_close(lorentz.log0(layer.eval()(x, EDGES))[:, 1], adjacency(torch.ones(7)).sum(1).double())
+    torch.testing.assert_close(drawn.mean(0), adjacency(torch.ones(7, dtype=torch.float64)).sum(1), rtol=0.15, atol=0)
+    torch.testing.assert_close(
+        lorentz.log0(layer.eval()(x, EDGES))[:, 1], adjacency(torch.ones(7, dtype=torch.float64)).sum(1)
+    )
+
+
+def test_a_hub_of_ten_thousand_neighbours_stays_within_reach():
+    """Its row of trained length: without the factor it would lie at distance 200, where float32 overflows."""
+    layer = StructureEmbedding(1, 2, 10_001)
+    with torch.no_grad():
+        layer.node_weight.normal_().mul_(2)
+    edges = torch.stack([torch.arange(1, 10_001), torch.zeros(10_000, dtype=torch.int64)])
+    assert lorentz.dist(layer(torch.zeros(10_001, 1), edges)[0], lorentz.origin(2)) < 20
 
 
 def test_belongs_to_one_graph():
