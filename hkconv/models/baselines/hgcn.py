@@ -149,12 +149,29 @@ class HGCNConv(torch.nn.Module):
         return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
 
 
+# Below, the first terms of the series are exact in float64.
+SERIES_END, SERIES_TERMS = 0.05, 12
+
+
 def _log_factor(delta: Tensor) -> Tensor:
-    r""":math:`\operatorname{arcosh}(1 + \delta)/\sqrt{\delta(\delta + 2)}`, which is 1 at 0."""
-    zero = delta == 0
+    r""":math:`\operatorname{arcosh}(1 + \delta)/\sqrt{\delta(\delta + 2)} = \sum_k (-\delta)^k\, k!/(2k+1)!!`.
+
+    The quotient is right for all :math:`\delta > 0`, but its derivative is a difference of two terms of size
+    :math:`1/\delta`, so that near 0 it is the series that is computed.
+    """
+    near = delta < SERIES_END
+    far = torch.where(near, 1, delta)
     # Two roots, because the product overflows float32 for points 44 R apart.
-    root = torch.where(zero, 1, delta).sqrt() * (delta + 2).sqrt()
-    return torch.where(zero, 1, torch.log1p(delta + root) / root)
+    root = far.sqrt() * (far + 2).sqrt()
+    return torch.where(near, _series(torch.where(near, delta, 0)), torch.log1p(far + root) / root)
+
+
+def _series(delta: Tensor) -> Tensor:
+    total = torch.ones_like(delta)
+    # k!/(2k+1)!! is k/(2k+1) of the one before.
+    for k in range(SERIES_TERMS, 0, -1):
+        total = 1 - delta * (k / (2 * k + 1)) * total
+    return total
 
 
 class HGCN(HyperbolicNetwork):

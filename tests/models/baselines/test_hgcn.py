@@ -3,6 +3,7 @@ import math
 import pickle
 
 import literal
+import mpmath
 import pytest
 import torch
 from hyperbolic_cases import (
@@ -22,6 +23,7 @@ from torch.nn import functional as F
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models import HGCN, HGCNConv
+from hkconv.models.baselines.hgcn import _log_factor
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
 
 
@@ -174,3 +176,20 @@ def test_repr_and_bad_options():
         HGCNConv(3, 4, dropout=1)
     with pytest.raises(InputError, match="out_dim must be at least 1, got 0"):
         HGCNConv(3, 0)
+
+
+def test_the_factor_of_the_logarithm_and_its_slope_are_right_however_near_two_points_are(dtype):
+    delta = torch.logspace(-14, 2, 65, dtype=dtype).requires_grad_()
+    factor = _log_factor(delta)
+    (slope,) = torch.autograd.grad(factor.sum(), delta)
+    with mpmath.workdps(60):
+
+        def exact(d):
+            return mpmath.acosh(1 + d) / mpmath.sqrt(d * (d + 2))
+
+        values = [float(exact(mpmath.mpf(d))) for d in delta.tolist()]
+        slopes = [float(mpmath.diff(exact, mpmath.mpf(d), h=mpmath.mpf(10) ** -25)) for d in delta.tolist()]
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(factor, torch.tensor(values, dtype=dtype), rtol=tolerance, atol=0)
+    torch.testing.assert_close(slope, torch.tensor(slopes, dtype=dtype), rtol=tolerance, atol=0)
+    assert _log_factor(torch.zeros(1, dtype=dtype)) == 1
