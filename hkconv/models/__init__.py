@@ -47,11 +47,16 @@ MODELS: dict[str, type[torch.nn.Module]] = {
 }
 
 
-def create(name: str, **config) -> torch.nn.Module:
-    """The model of that name, built with ``config`` as keyword arguments."""
+def find(name: str) -> type[torch.nn.Module]:
+    """The class of that name."""
     if name not in MODELS:
         raise InputError(f"unknown model {name!r}; accepted: {', '.join(MODELS)}")
-    return MODELS[name](**config)
+    return MODELS[name]
+
+
+def create(name: str, **config) -> torch.nn.Module:
+    """The model of that name, built with ``config`` as keyword arguments."""
+    return find(name)(**config)
 
 
 __all__ = [
@@ -77,4 +82,5 @@ __all__ = [
     "HyboNet",
     "HyboNetConv",
     "create",
+    "find",
 ]

