@@ -19,6 +19,7 @@ from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
 from hkconv.cli.train import train
+from hkconv.cli.tune import tune
 from hkconv.errors import InputError
 
 
@@ -70,6 +71,7 @@ app.command()(search)
 app.command()(datasets)
 app.command()(audit)
 app.command()(hyperbolicity)
+app.command()(tune)
 app.command()(reproduce)
 app.command()(points)
 app.command()(bench)

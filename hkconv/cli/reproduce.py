@@ -56,7 +56,7 @@ def reproduce(
 
     order = Order(
         table_names(table),
-        Choice(_names(datasets), _names(systems), _names(protocol), quick),
+        Choice(names_of(datasets), names_of(systems), names_of(protocol), quick),
         Place(device, data, capture),
         jobs,
         Path(results),
@@ -64,7 +64,7 @@ def reproduce(
     )
     with TableProgress() as progress:
         summary = fill(order, progress)
-    _print_summary(summary)
+    print_summary(summary)
     typer.echo(f"records: {order.results}")
     if summary.interrupted:
         typer.echo(f"interrupted: what ended is kept; go on with the same command, `hkconv reproduce {table} ...`")
@@ -73,11 +73,13 @@ def reproduce(
         raise typer.Exit(INCOMPLETE)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names_of(text: str) -> tuple[str, ...]:
+    """The names of an option that takes several, with commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _print_summary(summary: "Summary") -> None:
+def print_summary(summary: "Summary") -> None:
+    """What filling the store came to, and what failed."""
     shown = make_table("table", "cells", "stored before", "added", "failed")
     for name, wanted in summary.wanted.items():
         found = (wanted, summary.stored[name], summary.added[name], summary.failed[name])

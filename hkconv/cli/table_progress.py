@@ -9,6 +9,8 @@ from hkconv.cli.output import count, percent
 from hkconv.experiments.reproduce import Watcher
 from hkconv.experiments.store import RUNTIME, Damage, Record
 
+SCORES = {"validation": "val", "test": "test"}
+
 
 class TableProgress(Watcher):
     """Shows progress and the time left on standard error, so that standard output holds the result alone.
@@ -70,4 +72,5 @@ def _result(record: Record) -> str:
         return f"failed: {record['error']}"
     if record["table"] == RUNTIME:
         return f"{1e3 * record['test']:.1f} ms an epoch"
-    return f"validation {percent(record['val'])} %, test {percent(record['test'])} %, {record['seconds']:.1f} s"
+    scores = [f"{name} {percent(record[key])} %" for name, key in SCORES.items() if record[key] is not None]
+    return ", ".join([*scores, f"{record['seconds']:.1f} s"])

@@ -59,6 +59,7 @@ class Entry:
         origin: the raw files, a file of molecules, or the generator of an embedded dataset.
         tasks: what it can be used for, the usual one first.
         fractions: of stratified random node splits; None where the data brings its own splits.
+        one_way: whether some edges are stored in one direction only.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Entry:
     origin: Origin
     tasks: tuple[str, ...] = NODE_TASKS
     fractions: tuple[float, float, float] | None = None
+    one_way: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,15 @@ class DatasetInfo:
 _ENTRIES = (
     Entry("tree", Facts(1, 971, 970, 16, 8), hierarchy),
     Entry("disease", Facts(1, 1093, 1092, 11, 2), disease),
-    Entry("cornell", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell")),
-    Entry("cornell-legacy", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell", "webkb_legacy", False)),
-    Entry("texas", Facts(1, 183, 295, 1703, 5), sources.webkb("texas")),
-    Entry("wisconsin", Facts(1, 251, 466, 1703, 5), sources.webkb("wisconsin")),
-    Entry("chameleon", Facts(1, 2277, 31421, 2325, 5), sources.wikipedia("chameleon")),
-    Entry("squirrel", Facts(1, 5201, 198493, 2089, 5), sources.wikipedia("squirrel")),
+    Entry("cornell", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell"), one_way=True),
+    Entry("cornell-legacy", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell", "webkb_legacy", False), one_way=True),
+    Entry("texas", Facts(1, 183, 295, 1703, 5), sources.webkb("texas"), one_way=True),
+    Entry("wisconsin", Facts(1, 251, 466, 1703, 5), sources.webkb("wisconsin"), one_way=True),
+    Entry("chameleon", Facts(1, 2277, 31421, 2325, 5), sources.wikipedia("chameleon"), one_way=True),
+    Entry("squirrel", Facts(1, 5201, 198493, 2089, 5), sources.wikipedia("squirrel"), one_way=True),
     Entry("chameleon-filtered", Facts(1, 890, 8854, 2325, 5), sources.filtered_wikipedia("chameleon")),
     Entry("squirrel-filtered", Facts(1, 2223, 46998, 2089, 5), sources.filtered_wikipedia("squirrel")),
-    Entry("actor", Facts(1, 7600, 26752, 932, 5), sources.actor()),
+    Entry("actor", Facts(1, 7600, 26752, 932, 5), sources.actor(), one_way=True),
     Entry("cora", Facts(1, 2708, 5278, 1433, 7), sources.planetoid("Cora")),
     Entry("citeseer", Facts(1, 3327, 4552, 3703, 6), sources.planetoid("CiteSeer")),
     Entry("pubmed", Facts(1, 19717, 44324, 500, 3), sources.planetoid("PubMed")),
@@ -182,6 +184,7 @@ def load(
     seed: int = 0,
     undirected: bool = True,
     normalize_features: bool = False,
+    log_features: bool = False,
 ) -> Dataset:
     """Load a dataset of the catalog with splits that are disjoint, unless the published ones are asked for.
 
@@ -203,6 +206,7 @@ def load(
         undirected: give every edge of a node dataset both directions, without repeats and with its self
             loops; False keeps the edges as the dataset defines them.
         normalize_features: divide every row of features by its sum; rows of zeros stay zero.
+        log_features: replace every feature x by sign(x) log(1 + abs(x)), for features that run into the hundreds.
 
     Returns:
         A :class:`NodeDataset`, :class:`GraphDataset` or :class:`LinkDataset`, by task.
@@ -214,13 +218,16 @@ def load(
     # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
     are_usual = task != "link" and protocol == CLEAN and split_file is None
     dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
-    if normalize_features:
-        _check_numbers(dataset)
+    for option, is_on in (("normalize_features", normalize_features), ("log_features", log_features)):
+        if is_on:
+            _check_numbers(dataset, option)
     for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
         if undirected and not isinstance(dataset, GraphDataset):
             graph.edge_index = _both_directions(graph)
         if normalize_features:
             graph.x = _rows_sum_to_one(graph.x, entry.name)
+        if log_features:
+            graph.x = graph.x.sign() * graph.x.abs().log1p()
     if task == "link":
         return _as_links(dataset, num_splits, seed)
     return dataset if are_usual else _divided_otherwise(dataset, split_file, num_splits)
@@ -320,11 +327,11 @@ def _both_directions(graph: Data) -> Tensor:
     return to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
 
 
-def _check_numbers(dataset: NodeDataset | GraphDataset) -> None:
+def _check_numbers(dataset: NodeDataset | GraphDataset, option: str) -> None:
     if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
         raise InputError(
-            f"normalize_features must be off for dataset {dataset.name!r}: its features are categories, one-hot, "
-            "and all rows have the same sum"
+            f"{option} must be off for dataset {dataset.name!r}: its features are categories, one-hot, and all rows "
+            "have the same sum"
         )
 
 

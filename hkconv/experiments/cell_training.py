@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from hkconv.benchmarking.memory import peak_cuda, peak_rss
+from hkconv.data import hide_test
 from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import TableCell
 from hkconv.training.building import describe_dataset, load_dataset
+from hkconv.training.capture import CaptureRefusedError
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import source_commit, versions
 from hkconv.training.recipe import Recipe
@@ -23,7 +25,7 @@ from hkconv.training.tasks import Dataset
 
 _LOADED_BY = (
     *("dataset", "protocol", "num_splits", "seed"),
-    *("undirected", "normalize_features", "data"),
+    *("undirected", "normalize_features", "log_features", "data"),
 )
 
 
@@ -35,21 +37,25 @@ class Outcome:
     data_error: str = ""
 
 
-def train_to_record(cell: TableCell) -> Outcome:
+def train_to_record(cell: TableCell, test_is_hidden: bool = False) -> Outcome:
     """Train a cell with one thread and algorithms that repeat exactly.
 
     A training that fails, because a loss is not finite or memory runs out, gives a record with ``error``. Ctrl-C is
     passed on: half a training is no result.
+
+    Args:
+        cell: what to train.
+        test_is_hidden: train without the test part, whose scores are then None.
     """
     device = find_device(cell.recipe.device)
     try:
-        dataset = _load(Recipe(**{name: getattr(cell.recipe, name) for name in _LOADED_BY}))
+        dataset = _load(Recipe(**{name: getattr(cell.recipe, name) for name in _LOADED_BY}), test_is_hidden)
         _check_split(dataset, cell)
     except InputError as error:
         return Outcome(None, str(error))
     try:
         with one_thread(), deterministic_algorithms(cell.recipe.deterministic):
-            return Outcome({**cell.head(), **_scores(cell, dataset, device), **_circumstances(device)})
+            return Outcome(_trained(cell, dataset, device))
     # Whatever goes wrong in one training says nothing about the next.
     except Exception as error:
         if device.type == "cuda":
@@ -75,13 +81,22 @@ def one_thread() -> Iterator[None]:
 
 # Cells come dataset by dataset, but a system may want its edges or features otherwise than its neighbours.
 @lru_cache(maxsize=2)
-def _load(recipe: Recipe) -> Dataset:
-    return load_dataset(recipe)
+def _load(recipe: Recipe, test_is_hidden: bool) -> Dataset:
+    dataset = load_dataset(recipe)
+    return hide_test(dataset) if test_is_hidden else dataset
 
 
 def _check_split(dataset: Dataset, cell: TableCell) -> None:
     if cell.split >= len(dataset.splits):
         raise InputError(f"dataset {dataset.name!r} has {len(dataset.splits)} split(s), asked for {cell.split + 1}")
+
+
+def _trained(cell: TableCell, dataset: Dataset, device: torch.device) -> Record:
+    try:
+        return {**cell.head(), **_scores(cell, dataset, device), **_circumstances(device)}
+    except CaptureRefusedError:
+        plain = replace(cell, recipe=replace(cell.recipe, capture=False))
+        return _trained(plain, dataset, device)
 
 
 def _scores(cell: TableCell, dataset: Dataset, device: torch.device) -> dict[str, Any]:

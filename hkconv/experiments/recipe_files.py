@@ -19,6 +19,10 @@ figures of its systems too::
     base: node/texas
     variants: kernels                  # variants/kernels.yaml: {of: HKN, variants: {K=2: {kernel_size: 2}, ...}}
     paper: {K=2: [79.08, 0.36], ...}
+
+What ``hkconv tune`` chose for the systems of ``node/texas`` is in ``tuned/node/texas.yaml``, by protocol and system::
+
+    clean: {GCN: {lr: 0.02, dropout: 0.75}, ...}
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from hkconv.data.catalog import CATALOG
+from hkconv.data.dataset import CLEAN
 from hkconv.data.molecules import Molecules
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.data.protocols import check_protocol
@@ -38,6 +43,7 @@ from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
 
 RECIPES = Path(__file__).parent / "recipes"
 VARIANTS = "variants"
+TUNED = "tuned"
 
 TRAINED_TABLES = ("graph", "molecules", "node", "kernels-graph", "kernels-node", "ablations")
 METRICS = ("accuracy", "ROC-AUC", "AP")
@@ -62,14 +68,26 @@ _DERIVED_KEYS = ("table", "base", "variants", "paper", "protocols", "quick")
 
 Settings = dict[str, Any]
 Figure = tuple[float, float]
+Tuned = dict[str, dict[str, Settings]]
 
 
 @dataclass(frozen=True)
 class System:
-    """A line of a table: a model, and what differs from the settings that all systems share."""
+    """A line of a table: a model, what differs from the settings that all systems share, and what was then tuned.
+
+    Args:
+        model: name of the model.
+        settings: fields of :class:`~hkconv.training.recipe.Recipe` as a person gave them.
+        tuned: fields as a search on validation data chose them, by protocol.
+    """
 
     model: str
     settings: Settings
+    tuned: dict[str, Settings]
+
+    def chosen_for(self, protocol: str) -> Settings:
+        """Its settings under a protocol: where nothing was tuned for that one, with what was for ``clean``."""
+        return {**self.settings, **self.tuned.get(protocol, self.tuned.get(CLEAN, {}))}
 
 
 @dataclass(frozen=True)
@@ -140,13 +158,41 @@ def read_file(file: Path, folder: Path = RECIPES) -> TableRecipe:
     values = read_recipe_file(file)
     try:
         if "base" in values:
-            values = _derive(values, folder)
-        return _parse(file, values)
+            return _parse(file, *_derive(values, folder))
+        return _parse(file, values, read_tuned(f"{file.parent.name}/{file.stem}", folder))
     except InputError as error:
         raise InputError(f"recipe {file}: {error}") from None
 
 
-def _derive(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def tuned_file(name: str, folder: Path = RECIPES) -> Path:
+    """Where the tuned settings of a recipe lie, whether there are any or not.
+
+    Args:
+        name: ``TABLE/DATASET``.
+        folder: of the recipes.
+    """
+    return folder / TUNED / f"{name}.yaml"
+
+
+def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
+    """What was tuned for the systems of a recipe, by protocol and label; nothing where nothing was.
+
+    Args:
+        name: ``TABLE/DATASET``.
+        folder: of the recipes.
+    """
+    path = tuned_file(name, folder)
+    values = read_recipe_file(path) if path.exists() else {}
+    _check_keys(values, PROTOCOLS, f"protocol of {path.name} in {TUNED}")
+    return {
+        protocol: {
+            label: _settings(given, f"{label!r} in {TUNED}") for label, given in _mapping(systems, protocol).items()
+        }
+        for protocol, systems in values.items()
+    }
+
+
+def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tuned]:
     _check_keys(values, _DERIVED_KEYS, "key", required=("table", "base", "variants"))
     base = read_recipe_file(folder / f"{values['base']}.yaml")
     _check_keys(base, _KEYS, f"key of {values['base']}", required=_KEYS)
@@ -155,7 +201,14 @@ def _derive(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     of, variants = shared["of"], _mapping(shared["variants"], "variants")
     systems = _mapping(base["systems"], "systems")
     _check_known(of, systems, f"system of {values['base']}")
-    return {
+    tuned = {
+        protocol: {
+            label: {name: value for name, value in found.get(of, {}).items() if name not in _mapping(changes, label)}
+            for label, changes in variants.items()
+        }
+        for protocol, found in read_tuned(values["base"], folder).items()
+    }
+    derived = {
         **base,
         **{key: value for key, value in values.items() if key in _KEYS},
         "paper": {
@@ -165,6 +218,7 @@ def _derive(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "systems": {label: {**systems[of], **_mapping(changes, label)} for label, changes in variants.items()},
         "chosen_here": [name for entry in base["chosen_here"] for name in _inherited(entry, of, variants)],
     }
+    return derived, tuned
 
 
 def _inherited(entry: str, of: str, variants: Mapping[str, Any]) -> list[str]:
@@ -175,7 +229,7 @@ def _inherited(entry: str, of: str, variants: Mapping[str, Any]) -> list[str]:
     return [f"{label}.{name}" for label, changes in variants.items() if system == of and name not in changes]
 
 
-def _parse(file: Path, values: Mapping[str, Any]) -> TableRecipe:
+def _parse(file: Path, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
     _check_keys(values, _KEYS, "key", required=_KEYS)
     table, dataset = values["table"], values["dataset"]
     _check_known(table, TRAINED_TABLES, "table")
@@ -184,7 +238,13 @@ def _parse(file: Path, values: Mapping[str, Any]) -> TableRecipe:
         raise InputError(f"the recipe of table {table!r} and dataset {dataset!r} must be {table}/{dataset}.yaml")
     _check_metric(values["metric"], dataset)
     settings = _settings(values["settings"], "settings")
-    systems = {label: _system(label, given, dataset) for label, given in _mapping(values["systems"], "systems").items()}
+    systems = {
+        label: _system(label, given, dataset, {name: found[label] for name, found in tuned.items() if label in found})
+        for label, given in _mapping(values["systems"], "systems").items()
+    }
+    for found in tuned.values():
+        for label in found:
+            _check_known(label, systems, f"system in {TUNED}")
     if not systems:
         raise InputError("systems must name at least one")
     return TableRecipe(
@@ -209,7 +269,7 @@ def _check_metric(metric: Any, dataset: str) -> None:
         raise InputError(f"metric of dataset {dataset!r} must be {right!r}, got {metric!r}")
 
 
-def _system(label: str, given: Any, dataset: str) -> System:
+def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) -> System:
     given = _mapping(given, f"system {label!r}")
     _check_keys(given, ("model", *SETTINGS), f"key of system {label!r}", required=("model",))
     model, task = given["model"], CATALOG[dataset].tasks[0]
@@ -217,10 +277,10 @@ def _system(label: str, given: Any, dataset: str) -> System:
     if task not in getattr(MODELS[model], "tasks", TASKS):
         raise InputError(f"system {label!r}: model {model!r} has no {task} task, which dataset {dataset!r} is for")
     settings = _settings({key: value for key, value in given.items() if key != "model"}, f"system {label!r}")
-    for key in settings:
+    for key in (*settings, *(name for found in tuned.values() for name in found)):
         if key in HKN_FIELDS and model != "hkn":
             raise InputError(f"system {label!r}: {key} is a setting of model 'hkn', not of {model!r}")
-    return System(model, settings)
+    return System(model, settings, tuned)
 
 
 def _protocols(given: Any, dataset: str) -> dict[str, Repeats]:

@@ -1,6 +1,7 @@
 """Fills the tables of the paper: trains the cells that the results store does not have yet."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,13 +109,38 @@ def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
     Returns:
         What it came to.
     """
+    trained = [table for table in TRAINED_TABLES if table in order.tables]
+    recipes = [recipe for table in trained for recipe in read_table(table, order.recipes)]
+    cells = list_cells(recipes, order.choice, order.place) if trained else []
+    device = find_device(order.place.device)
+    timings = list_timings(order.choice, order.place, device, strict=not trained) if RUNTIME in order.tables else []
+    # All tables, for a training that another one has already is not repeated.
+    return fill_store(order, cells, timings, TABLES, train_to_record, watcher)
+
+
+def fill_store(
+    order: Order,
+    cells: list[TableCell],
+    timings: list[Timing],
+    tables: tuple[str, ...],
+    train: Callable[[TableCell], Outcome],
+    watcher: Watcher | None = None,
+) -> Summary:
+    """Train the cells and time the epochs that a store does not have.
+
+    Args:
+        order: where, by how many processes, and where the records go.
+        cells, timings: what is wanted.
+        tables: those whose records may stand for a cell's.
+        train: gives a cell's record.
+        watcher: told of every step.
+    """
     watcher, summary = watcher or Watcher(), Summary()
     device = find_device(order.place.device)
     if order.place.capture:
         check_capture(device, "node")
-    cells, timings = _plan(order, device, summary)
-    # All tables, for a training that another one has already is not repeated.
-    records, summary.damaged = store.read(order.results, TABLES)
+    cells, timings = _without_absent_data(order, cells, timings, summary)
+    records, summary.damaged = store.read(order.results, tables)
     known = store.finished(records)
     make_folder(order.results, "results")
     for wanted in (*cells, *timings):
@@ -122,7 +148,7 @@ def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
         summary.stored[wanted.table] += wanted.identity in known
     total, stored = sum(summary.wanted.values()), sum(summary.stored.values())
     watcher.planned(total, stored, summary.damaged)
-    filling = _Filling(order, device, watcher, summary, total - stored)
+    filling = _Filling(order, device, watcher, summary, total - stored, train)
     try:
         filling.train([cell for cell in cells if cell.identity not in known], records)
         open_timings = [timing for timing in timings if timing.identity not in known]
@@ -133,12 +159,9 @@ def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
     return summary
 
 
-def _plan(order: Order, device: torch.device, summary: Summary) -> tuple[list[TableCell], list[Timing]]:
-    """Cells to train and epochs to time, without those whose data is nowhere to be had."""
-    trained = [table for table in TRAINED_TABLES if table in order.tables]
-    recipes = [recipe for table in trained for recipe in read_table(table, order.recipes)]
-    cells = list_cells(recipes, order.choice, order.place) if trained else []
-    timings = list_timings(order.choice, order.place, device, strict=not trained) if RUNTIME in order.tables else []
+def _without_absent_data(
+    order: Order, cells: list[TableCell], timings: list[Timing], summary: Summary
+) -> tuple[list[TableCell], list[Timing]]:
     wanted = {cell.recipe.dataset for cell in (*cells, *timings)}
     absent = {info.name: info.location for info in describe(order.place.data) if info.location.startswith("absent")}
     summary.left_out = {name: f"its files are {absent[name]}" for name in sorted(wanted & set(absent))}
@@ -151,9 +174,17 @@ def _plan(order: Order, device: torch.device, summary: Summary) -> tuple[list[Ta
 class _Filling:
     """Trains cells and stores what comes of them."""
 
-    def __init__(self, order: Order, device: torch.device, watcher: Watcher, summary: Summary, total: int):
+    def __init__(
+        self,
+        order: Order,
+        device: torch.device,
+        watcher: Watcher,
+        summary: Summary,
+        total: int,
+        train: Callable[[TableCell], Outcome],
+    ):
         self.order, self.device, self.watcher, self.summary = order, device, watcher, summary
-        self.done, self.total = 0, total
+        self.done, self.total, self.train_one = 0, total, train
 
     def train(self, cells: list[TableCell], records: list[Record]) -> None:
         """Train some cells, each training once however many cells it stands in."""
@@ -167,7 +198,7 @@ class _Filling:
                 self.keep(_borrowed(elsewhere[key], cell), None)
         jobs = (group[0] for group in groups.values() if group[0].recipe.dataset not in self.summary.left_out)
         remaining = dict(groups)
-        for cell, outcome in results_of(train_to_record, jobs, self.order.jobs):
+        for cell, outcome in results_of(self.train_one, jobs, self.order.jobs):
             del remaining[cell.training_identity]
             record = self._record(cell, outcome)
             if record is None:

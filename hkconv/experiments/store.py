@@ -19,6 +19,8 @@ from hkconv.training.run import FREE_ON_RESUME
 
 SCHEMA = 1
 RUNTIME = "runtime"
+# The trials that tune a table are in a file of this beginning. Test data is hidden from them.
+TUNING = "tuning-"
 DEFAULT_FOLDER = Path("results", "records")
 
 # What a record has whether the training succeeded or not.
@@ -177,7 +179,8 @@ def _parse(line: bytes, table: str) -> Record | str:
     missing = [key for key in (*_SCORES, "metric") if key not in record]
     if missing:
         return f"{missing[0]!r} is missing"
-    return record if _is_figure(record["test"]) else f"'test' is no number: {record['test']!r}"
+    score = "val" if table.startswith(TUNING) else "test"
+    return record if _is_figure(record[score]) else f"{score!r} is no number: {record[score]!r}"
 
 
 def _is_figure(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """Which trainings the tables of the paper are made of."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,12 @@ class Place:
     data: str | None = None
     capture: bool = False
 
+    def recipe_for(self, table: TableRecipe, protocol: str, model: str, values: Mapping[str, Any]) -> Recipe:
+        """How a model is trained here on a table's dataset, by algorithms that repeat exactly."""
+        fixed = {"dataset": table.dataset, "protocol": protocol, "models": (model,), "deterministic": True}
+        capture = self.capture and table.task in FULL_BATCH_TASKS
+        return make_recipe({**values, **fixed, "device": self.device, "data": self.data, "capture": capture})
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -161,10 +167,8 @@ def _system_cells(recipe: TableRecipe, protocol: str, label: str, quick: bool, p
     if quick:
         repeats = _cut_down(repeats, recipe.quick)
     # What a system was found to need goes before what all share, and the protocol and --quick before both.
-    values = {**recipe.settings, **system.settings, **repeats.settings}
-    fixed = {"dataset": recipe.dataset, "protocol": protocol, "models": (system.model,), "deterministic": True}
-    where = {"device": place.device, "data": place.data, "capture": place.capture and recipe.task in FULL_BATCH_TASKS}
-    trained = make_recipe({**values, **fixed, **where, "num_splits": repeats.num_splits})
+    values = {**recipe.settings, **system.chosen_for(protocol), **repeats.settings, "num_splits": repeats.num_splits}
+    trained = place.recipe_for(recipe, protocol, system.model, values)
     return [
         TableCell(recipe.table, label, split, seed, quick, trained)
         for split in range(repeats.num_splits)

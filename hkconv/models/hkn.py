@@ -98,8 +98,7 @@ class HKN(HyperbolicNetwork):
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
             if structure:
-                options = {"directions": directions, "dropout": dropout, "curvature": first}
-                return StructureEmbedding(in_features, hidden_dim, num_nodes, **options)
+                return StructureEmbedding(in_features, hidden_dim, num_nodes, directions=directions, curvature=first)
             return HEmbedding(in_features, hidden_dim, curvature=first)
 
         def make_conv(number: int, with_root: bool) -> HKConv:

@@ -30,6 +30,7 @@ def load_dataset(recipe: Recipe) -> Dataset:
         seed=recipe.seed,
         undirected=recipe.undirected,
         normalize_features=recipe.normalize_features,
+        log_features=recipe.log_features,
     )
 
 

@@ -20,6 +20,10 @@ WARM_UPS = 3
 FULL_BATCH_TASKS = ("node", "link")
 
 
+class CaptureRefusedError(InputError):
+    """A model waits for the GPU in the middle of a step, which a graph cannot hold."""
+
+
 def check_capture(device: torch.device, task: str) -> None:
     """Raise unless the training of a task can be captured on a device.
 
@@ -52,7 +56,7 @@ class Captured:
             _warm_up(function, type(owner).__name__)
             if undo is not None:
                 undo()
-            with torch.cuda.graph(self.graph):
+            with _copies_are_refused(type(owner).__name__), torch.cuda.graph(self.graph):
                 self.output = function()
 
     def __call__(self) -> Tensor:
@@ -133,8 +137,23 @@ def _waiting_is_refused(owner: str) -> Iterator[None]:
     except RuntimeError as error:
         if "synchronizing" not in str(error):
             raise
-        raise InputError(
-            f"capture needs a model that never waits for the GPU, and {owner} does: train it without capture"
-        ) from error
+        raise _refusal(owner) from error
     finally:
         torch.cuda.set_sync_debug_mode(before)
+
+
+@contextmanager
+def _copies_are_refused(owner: str) -> Iterator[None]:
+    """A tensor that comes from the host in every step is waited for too, but only the capture itself notices."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "during CUDA graph capture" not in str(error):
+            raise
+        raise _refusal(owner) from error
+
+
+def _refusal(owner: str) -> CaptureRefusedError:
+    return CaptureRefusedError(
+        f"capture needs a model that never waits for the GPU, and {owner} does: train it without capture"
+    )

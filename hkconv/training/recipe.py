@@ -157,6 +157,7 @@ class Recipe:
     seed: int = _whole(0, 0, "First seed.")
     undirected: bool = _flag(True, "Give every edge both directions.")
     normalize_features: bool = _flag(False, "Divide each row of features by its sum.")
+    log_features: bool = _flag(False, "Take sign(x) log(1 + |x|) of every feature.")
     device: str = _text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
     deterministic: bool = _flag(False, "Only algorithms that repeat exactly.")
     capture: bool = _flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
 from hkconv.data.binary_features import write_out
@@ -17,11 +16,10 @@ from hkconv.data.checks import both_answers
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.data.seeding import seeded_generator
 from hkconv.errors import InputError
+from hkconv.training.graph_batches import GraphBatch, PackedGraphs
 from hkconv.training.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
-
-Sendable = TypeVar("Sendable", Tensor, Data)
 
 # The order of batches and the negatives follow a stream of the seed that no split uses (see hkconv.data.trees).
 BATCH_STREAM = 2**31 + 1
@@ -112,28 +110,27 @@ class GraphTask(Task):
     chance = "majority class"
 
     def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
-        self.device, self.dtype = reference.device, reference.dtype
-        self.num_columns = dataset.num_columns
-        # Batches are put together on the CPU: on a GPU each graph would cost several launches and a wait.
-        on_cpu = torch.empty(0, dtype=reference.dtype)
+        self.dtype, self.num_columns = reference.dtype, dataset.num_columns
+        self.batch_size = batch_size
         self.parts = {
-            name: [_moved(dataset.graphs[index], on_cpu) for index in members.tolist()]
+            name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference)
             for name, members in split.parts.items()
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
-        self.loader = DataLoader(self.parts["train"], batch_size, shuffle=True, generator=self.generator)
-        self.whole: dict[str, list[Data]] = {}
+        self.whole: dict[str, list[GraphBatch]] = {}
 
-    def batches(self) -> Iterator[Data]:
-        return (_sent(batch, self.device) for batch in self.loader)
+    def batches(self) -> Iterator[GraphBatch]:
+        order = torch.randperm(len(self.parts["train"]), generator=self.generator)
+        return (self.parts["train"].take(members) for members in order.split(self.batch_size))
 
-    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
+    def loss(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
         return self.loss_of(self._logits(model, batch), batch.y)
 
     @torch.no_grad()
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
         if part not in self.whole:
-            self.whole[part] = [_sent(batch, self.device) for batch in DataLoader(self.parts[part], GRAPHS_AT_ONCE)]
+            packed = self.parts[part]
+            self.whole[part] = [packed.take(members) for members in torch.arange(len(packed)).split(GRAPHS_AT_ONCE)]
         model.eval()
         logits = torch.cat([self._logits(model, batch) for batch in self.whole[part]])
         labels = torch.cat([batch.y for batch in self.whole[part]])
@@ -150,12 +147,12 @@ class GraphTask(Task):
         """The metric of some graphs."""
         return accuracy(logits, labels)
 
-    def _logits(self, model: torch.nn.Module, batch: Data) -> Tensor:
+    def _logits(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
         x = batch.x if self.num_columns is None else write_out(batch.x, self.num_columns, self.dtype)
         return model(x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
 
     def _labels(self, part: str) -> Tensor:
-        return torch.cat([graph.y for graph in self.parts[part]])
+        return self.parts[part].labels
 
 
 class QuestionTask(GraphTask):
@@ -268,15 +265,14 @@ def make_task(
 
 
 def _moved(graph: Data, reference: Tensor) -> Data:
-    """The graph on the reference's device, its features in the reference's type unless they are column numbers."""
-    x = graph.x.to(reference) if graph.x.is_floating_point() else graph.x.to(reference.device)
-    moved = Data(x=x, edge_index=graph.edge_index.to(reference.device))
+    """The graph on the reference's device, its features in the reference's type."""
+    moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
     if graph.y is not None:
         moved.y = graph.y.to(reference.device)
     return moved
 
 
-def _sent(values: Sendable, device: torch.device) -> Sendable:
+def _sent(values: Tensor, device: torch.device) -> Tensor:
     """The values on the device. The host does not wait for a GPU: from pinned memory it copies on its own."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 

@@ -59,6 +59,11 @@ def facts_of(dataset):
 
 
 @pytest.mark.parametrize("name", NODE_TABLE)
+def test_one_way_edges_are_known(load_real, name):
+    assert load_real(name, undirected=False).graph.is_directed() == CATALOG[name].one_way
+
+
+@pytest.mark.parametrize("name", NODE_TABLE)
 def test_node_datasets_are_the_published_ones(load_real, name):
     dataset = load_real(name)
     facts = facts_of(dataset)
@@ -163,6 +168,12 @@ def test_normalised_rows_sum_to_one(load_real):
     assert empty.any() and not normalised[empty].any()
     torch.testing.assert_close(normalised[~empty].sum(dim=1), torch.ones(int((~empty).sum())))
     assert torch.equal(normalised.argmax(dim=1), plain.argmax(dim=1))
+
+
+def test_logarithms_of_features_keep_their_sign():
+    plain, logs = load("tree").graph.x, load("tree", log_features=True).graph.x
+    assert (plain < 0).any() and (plain > 0).any()
+    torch.testing.assert_close(torch.where(plain < 0, -(1 - plain).log(), (1 + plain).log()), logs)
 
 
 def test_negative_features_cannot_be_normalised():

@@ -119,8 +119,9 @@ def test_molpcba_says_what_it_looked_for(tmp_path):
 
 
 def test_categories_cannot_be_normalised(hiv_root):
-    with pytest.raises(InputError, match="normalize_features must be off for dataset 'ogbg-molhiv'"):
-        load_quietly("ogbg-molhiv", hiv_root, normalize_features=True)
+    for option in ("normalize_features", "log_features"):
+        with pytest.raises(InputError, match=f"{option} must be off for dataset 'ogbg-molhiv'"):
+            load_quietly("ogbg-molhiv", hiv_root, **{option: True})
 
 
 @pytest.fixture

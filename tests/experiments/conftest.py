@@ -21,15 +21,21 @@ quick: {num_splits: 1, epochs: 1}
 """
 KERNELS = "table: kernels-node\nbase: node/tree\nvariants: kernels\npaper: {K=3: [1.5, 0.5]}\n"
 VARIANTS = "of: HKN\nvariants:\n  K=2: {kernel_size: 2}\n  K=3: {kernel_size: 3}\n"
+TUNING = """\
+trials: 4
+num_splits: 2
+space: {lr: [0.01, 0.02, 0.05], dropout: [0, 0.5], undirected: [true, false]}
+own: {HKN: {kernel_size: [2, 3, 4]}, GCN: {lr: [0.001]}}
+"""
 
 
 @pytest.fixture
 def recipes(tmp_path) -> Path:
     """The table ``node`` with three systems on the embedded tree, and ``kernels-node`` derived from it."""
     folder = tmp_path / "recipes"
-    contents = {"node/tree": NODE, "kernels-node/tree": KERNELS, "variants/kernels": VARIANTS}
+    contents = {"node/tree": NODE, "kernels-node/tree": KERNELS, "variants/kernels": VARIANTS, "tuning/node": TUNING}
     for name, content in contents.items():
         path = folder / f"{name}.yaml"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     return folder

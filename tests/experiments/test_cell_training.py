@@ -83,6 +83,6 @@ def test_data_that_cannot_be_loaded_is_no_failure_of_the_training(tmp_path):
 def test_more_splits_than_the_dataset_has(cell, monkeypatch):
     dataset = load_dataset(cell.recipe)
     monkeypatch.setattr(
-        cell_training, "_load", lambda _: type(dataset)(**{**vars(dataset), "splits": dataset.splits[:1]})
+        cell_training, "_load", lambda *_: type(dataset)(**{**vars(dataset), "splits": dataset.splits[:1]})
     )
     assert train_to_record(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"

@@ -50,7 +50,8 @@ def test_shipped_recipes_are_sound(table, recipe):
     assert "clean" in recipe.protocols
     for repeats in (*recipe.protocols.values(), recipe.quick):
         for system in recipe.systems.values():
-            Recipe(**{**recipe.settings, **system.settings, **repeats.settings})
+            for protocol in recipe.protocols:
+                Recipe(**{**recipe.settings, **system.chosen_for(protocol), **repeats.settings})
     # The paper gives grids for these and says nothing about the rest: every value is one that was chosen here.
     assert set(recipe.settings) == {name for name in recipe.chosen_here if "." not in name}
     if recipe.dataset in PAPER_DATASETS and (table in ("node", "graph") or table.startswith("kernels")):
@@ -60,10 +61,10 @@ def test_shipped_recipes_are_sound(table, recipe):
 
 def test_every_system_has_a_line():
     for recipe in read_table("node"):
-        assert {"HKN", "HKN+root", "HKN+root+structure", *NODE_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN+", *NODE_SYSTEMS} == set(recipe.systems)
         assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
     for recipe in (*read_table("graph"), *read_table("molecules")):
-        assert {"HKN", "HKN+root+mass", *GRAPH_SYSTEMS} == set(recipe.systems) - {"HKN+root+mass+norm"}
+        assert {"HKN", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
     for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
         assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS
         assert [system.settings["kernel_size"] for system in recipe.systems.values()] == list(range(2, 10))
@@ -208,3 +209,45 @@ def test_a_table_without_recipes(recipes):
 
 def test_recipes_lie_within_the_package():
     assert (RECIPES / "node" / "texas.yaml").is_file()
+
+
+def tune_tree(folder: Path, text: str) -> Path:
+    path = folder / "tuned" / "node" / "tree.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return folder
+
+
+def test_tuned_settings_go_before_given_ones(recipes):
+    tune_tree(recipes, "clean: {GCN: {lr: 0.1, dropout: 0.7}, HKN: {kernel_size: 9, lr: 0.2}}")
+    (recipe,) = read_table("node", recipes)
+    assert recipe.systems["GCN"].chosen_for("clean") == {"lr": 0.1, "dropout": 0.7}
+    assert recipe.systems["MLP"].chosen_for("clean") == {}
+    (kernels,) = read_table("kernels-node", recipes)
+    # What makes a variant goes before what was tuned for the system that it is one of.
+    assert kernels.systems["K=3"].chosen_for("clean") == {"kernel_size": 3, "root": False, "lr": 0.2}
+
+
+def test_what_was_tuned_for_a_protocol_is_for_it_alone(recipes):
+    tune_tree(recipes, "clean: {GCN: {lr: 0.1}}\npublished: {GCN: {lr: 0.3}, MLP: {lr: 0.4}}")
+    (recipe,) = read_table("node", recipes)
+    found = {
+        name: [recipe.systems[name].chosen_for(protocol) for protocol in ("clean", "published")]
+        for name in ("GCN", "MLP")
+    }
+    assert found == {"GCN": [{"lr": 0.1}, {"lr": 0.3}], "MLP": [{}, {"lr": 0.4}]}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("clean: {GNN: {lr: 0.1}}", "unknown system in tuned 'GNN'; did you mean 'GCN'"),
+        ("cleen: {GCN: {lr: 0.1}}", "unknown protocol of tree.yaml in tuned 'cleen'"),
+        ("clean: {GCN: {lr: 0}}", "lr must be a number above 0"),
+        ("clean: {GCN: {kernel_size: 3}}", "kernel_size is a setting of model 'hkn'"),
+    ],
+)
+def test_a_wrong_tuned_file_is_refused(recipes, text, words):
+    tune_tree(recipes, text)
+    with pytest.raises(InputError, match=words):
+        read_table("node", recipes)

@@ -194,7 +194,7 @@ def list_cells_of(order):
 def test_data_that_cannot_be_read_is_asked_for_once(order, monkeypatch):
     asked = []
 
-    def refuse(recipe):
+    def refuse(recipe, test_is_hidden):
         asked.append(recipe.dataset)
         raise InputError("the download failed")
 

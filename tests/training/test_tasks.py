@@ -134,7 +134,7 @@ def test_listed_columns_are_written_out_in_the_models_type(questions, dtype):
     (batch,) = task.batches()
     task.loss(model, batch)
     x, _, _ = model.seen
-    assert x.dtype == dtype and x.shape == (batch.num_nodes, 3)
+    assert x.dtype == dtype and x.shape == (batch.x.size(0), 3)
     assert torch.equal(x.argmax(dim=1), batch.x.flatten().long()) and (x.sum(dim=1) == 1).all()
 
 

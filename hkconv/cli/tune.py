@@ -1,0 +1,86 @@
+"""``hkconv tune``: chooses the settings of a table's systems on validation data, by as many trials for each."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hkconv.cli.exit_codes import INTERRUPTED
+from hkconv.cli.output import make_table, percent, print_table
+from hkconv.cli.reproduce import INCOMPLETE, RESULTS, names_of, print_summary
+
+if TYPE_CHECKING:
+    from hkconv.experiments.tuning import Finding
+
+
+def tune(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="node or graph.", show_default=False)],
+    trials: Annotated[
+        int | None, typer.Option(help="Trials a system, else as the table's recipe says.", show_default=False)
+    ] = None,
+    splits: Annotated[
+        int | None, typer.Option(help="Splits a trial, else as the table's recipe says.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Trainings at the same time, one thread each.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    datasets: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
+    systems: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
+    protocol: Annotated[
+        str, typer.Option(metavar="clean|published", help="Whose validation data.", show_default="clean")
+    ] = "",
+    results: Annotated[str, typer.Option(help="Folder of the records, which are added to.")] = RESULTS,
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
+    ] = None,
+    capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs for node tasks on a GPU.")] = False,
+    recipes: Annotated[
+        str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write the best settings into the folder of recipes.")] = False,
+) -> None:
+    """Tune the systems of a table on validation data; test data stays hidden.
+
+    Every system gets the same number of trials. What was stopped goes on by
+    the same command. With --write the tables are then trained so.
+
+    Example: hkconv tune node --datasets texas --systems HKN,GCN --jobs 2
+    """
+    from hkconv.cli.table_progress import TableProgress
+    from hkconv.experiments.recipe_files import RECIPES
+    from hkconv.experiments.reproduce import Order
+    from hkconv.experiments.tables import Choice, Place
+    from hkconv.experiments.tuning import find_best, read_tuning, write_tuned
+    from hkconv.experiments.tuning import tune as run_trials
+
+    order = Order(
+        (table,),
+        Choice(names_of(datasets), names_of(systems), names_of(protocol)),
+        Place(device, data, capture),
+        jobs,
+        Path(results),
+        RECIPES if recipes is None else Path(recipes),
+    )
+    tuning = read_tuning(table, order.recipes, trials=trials, num_splits=splits)
+    with TableProgress() as progress:
+        summary = run_trials(tuning, order, progress)
+    print_summary(summary)
+    findings = find_best(tuning, order)
+    _print_findings(findings)
+    if write:
+        for path in write_tuned(table, findings, order.recipes):
+            typer.echo(f"written: {path}")
+    if summary.interrupted:
+        typer.echo(f"interrupted: what ended is kept; go on with the same command, `hkconv tune {table} ...`")
+        raise typer.Exit(INTERRUPTED)
+    if not findings:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _print_findings(findings: "list[Finding]") -> None:
+    shown = make_table("dataset", "protocol", "system", "as given %", "best %", "trials", "what is best")
+    for found in findings:
+        drawn = ", ".join(f"{name} {value}" for name, value in found.best.drawn.items()) or "as given"
+        first = "-" if found.first is None else percent(found.first)
+        trials = f"{found.finished} of {found.trials}"
+        shown.add_row(found.dataset, found.protocol, found.label, first, percent(found.score), trials, drawn)
+    print_table(shown)

@@ -1,0 +1,159 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from hkconv.data.catalog import CATALOG
+from hkconv.errors import InputError
+from hkconv.experiments import cell_training, store, tuning
+from hkconv.experiments.recipe_files import RECIPES, read_table
+from hkconv.experiments.reproduce import Order
+from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.experiments.tuning import find_best, list_trials, read_tuning, tune, write_tuned
+
+
+@pytest.fixture
+def order(recipes, tmp_path) -> Order:
+    return Order(("node",), Choice(systems=("GCN", "HKN")), Place("cpu"), results=tmp_path / "records", recipes=recipes)
+
+
+def trials_of(recipes, label, **options):
+    found = list_trials(read_tuning("node", recipes, **options), read_table("node", recipes))
+    return found["tree", "clean", label]
+
+
+def test_every_system_meets_the_same_draws(recipes):
+    mlp, hkn = (trials_of(recipes, label) for label in ("MLP", "HKN"))
+    assert [trial.drawn for trial in mlp] == [
+        {name: value for name, value in trial.drawn.items() if name != "kernel_size"} for trial in hkn
+    ]
+    assert len(mlp) == 4 and mlp[0].drawn == {}
+    assert len({json.dumps(trial.drawn) for trial in trials_of(recipes, "HKN", trials=40)}) > 15
+    # More trials are the same ones, and more.
+    assert [trial.drawn for trial in trials_of(recipes, "HKN", trials=9)[:4]] == [trial.drawn for trial in hkn]
+
+
+def test_a_system_s_own_values_replace_those_of_all(recipes):
+    assert {trial.drawn["lr"] for trial in trials_of(recipes, "GCN", trials=20)[1:]} == {0.001}
+
+
+def test_a_trial_changes_what_it_drew_alone(recipes):
+    given = {cell.variant: cell.recipe for cell in list_cells(read_table("node", recipes))}
+    for trial in trials_of(recipes, "HKN"):
+        assert [cell.split for cell in trial.cells] == [0, 1]
+        for cell in trial.cells:
+            assert cell.recipe == replace(given["HKN"], **trial.drawn)
+
+
+def test_edges_that_go_both_ways_have_one_reading(recipes):
+    assert not CATALOG["tree"].one_way
+    assert all("undirected" not in trial.drawn for trial in trials_of(recipes, "MLP", trials=20))
+    texas = [recipe for recipe in read_table("node") if recipe.dataset == "texas"]
+    drawn = [trial.drawn for trial in list_trials(read_tuning("node"), texas)["texas", "clean", "HKN+"]]
+    assert {settings.get("undirected") for settings in drawn[1:]} == {True, False}
+    assert all("directions" not in settings for settings in drawn if settings.get("undirected", True))
+    assert any(settings.get("directions") for settings in drawn)
+    # What the protocol fixes is not drawn.
+    published = list_trials(read_tuning("node"), texas, Choice(protocols=("published",)))["texas", "published", "HKN"]
+    assert not any({"undirected", "normalize_features"} & set(trial.drawn) for trial in published)
+
+
+def test_no_trial_is_given_test_data(order, monkeypatch):
+    seen = []
+    train_cell = cell_training.train_cell
+
+    def watched(cell, recipe, dataset, device):
+        seen.extend(split.test for split in dataset.splits)
+        return train_cell(cell, recipe, dataset, device)
+
+    monkeypatch.setattr(cell_training, "train_cell", watched)
+    summary = tune(read_tuning("node", order.recipes), order)
+    records, damaged = store.read(order.results, ["tuning-node"])
+    assert set(seen) == {None} and len(records) == summary.added["tuning-node"] >= 12 and not damaged
+    assert all(record["test"] is record["test_loss"] is None for record in records)
+
+
+def test_a_tuning_goes_on_where_it_stopped(order):
+    few, all_of_them = (read_tuning("node", order.recipes, trials=trials) for trials in (2, 4))
+    first = tune(few, order)
+    second = tune(all_of_them, order)
+    assert second.stored["tuning-node"] == first.added["tuning-node"] > 0
+    assert tune(all_of_them, order).added["tuning-node"] == 0
+
+
+def scored(order, monkeypatch, score):
+    """Trials that are not trained: their validation score and loss are what a function of their recipe says."""
+
+    def record_of(cell, test_is_hidden):
+        assert test_is_hidden
+        made = {**dict.fromkeys(("test", "test_loss", "best_epoch", "epochs", "parameters")), "seconds": 0.0}
+        found = score(cell)
+        if found is None:
+            return cell_training.Outcome({**cell.head(), "error": "diverged"})
+        return cell_training.Outcome(
+            {**cell.head(), **made, "metric": "accuracy", "val": found[0], "val_loss": found[1]}
+        )
+
+    monkeypatch.setattr(tuning, "train_to_record", record_of)
+    plan = read_tuning("node", order.recipes)
+    tune(plan, order)
+    return {found.label: found for found in find_best(plan, order)}
+
+
+def test_the_highest_mean_over_splits_is_best(order, monkeypatch):
+    best_dropout = {0: 0.5, 1: 0.0}
+    found = scored(
+        order, monkeypatch, lambda cell: (cell.recipe.lr + (cell.recipe.dropout == best_dropout[cell.split]), 1)
+    )
+    hkn, trials = found["HKN"], trials_of(order.recipes, "HKN")
+    highest = max(trial.cells[0].recipe.lr + 0.5 * (trial.cells[0].recipe.dropout in (0, 0.5)) for trial in trials)
+    assert hkn.score == pytest.approx(highest)
+    assert (hkn.finished, hkn.trials, hkn.dataset, hkn.protocol) == (4, 4, "tree", "clean")
+
+
+def test_among_equals_the_lowest_loss_then_the_first(order, monkeypatch):
+    assert scored(order, monkeypatch, lambda cell: (0.5, 1.0))["HKN"].best.number == 0
+    other = replace(order, results=order.results / "other")
+    found = scored(other, monkeypatch, lambda cell: (0.5, -cell.recipe.kernel_size))["HKN"]
+    assert found.best.drawn["kernel_size"] == max(
+        trial.cells[0].recipe.kernel_size for trial in trials_of(other.recipes, "HKN")
+    )
+
+
+def test_settings_that_fail_are_not_best_and_unfinished_systems_have_none(order, monkeypatch):
+    found = scored(order, monkeypatch, lambda cell: None if cell.recipe.kernel_size == 2 else (0.5, 1.0))
+    assert found["HKN"].first is None and found["HKN"].finished < 4
+    assert "HKN" not in [found.label for found in find_best(read_tuning("node", order.recipes, trials=9), order)]
+
+
+def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
+    found = scored(order, monkeypatch, lambda cell: (cell.recipe.kernel_size + cell.recipe.dropout, 1.0))
+    write_tuned("node", [found["HKN"]], order.recipes)
+    (path,) = write_tuned("node", [found["GCN"]], order.recipes)
+    assert path == order.recipes / "tuned" / "node" / "tree.yaml"
+    cells = {cell.variant: cell.recipe for cell in list_cells(read_table("node", order.recipes))}
+    for label in ("HKN", "GCN"):
+        best = found[label].best
+        assert cells[label] == replace(best.cells[0].recipe, device="auto")
+    assert cells["MLP"].dropout != cells["HKN"].dropout or found["HKN"].best.drawn == {}
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("trials: 4", "must hold trials, num_splits, space, own, got trials"),
+        ("trials: 0.5\nnum_splits: 1\nspace: {}\nown: {}", "trials must be a whole number of at least 1, got 0.5"),
+        ("trials: 1\nnum_splits: 1\nspace: {lr: 3}\nown: {}", "a space must hold a list of values for each field"),
+        ("trials: 1\nnum_splits: 1\nspace: {lr: [-1]}\nown: {}", "lr must be a number above 0, got -1"),
+    ],
+)
+def test_a_wrong_space_is_refused(recipes, text, words):
+    (recipes / "tuning" / "node.yaml").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_tuning("node", recipes)
+
+
+def test_a_table_without_a_space_is_refused(recipes):
+    with pytest.raises(InputError, match="table 'molecules' cannot be tuned; accepted: node"):
+        read_tuning("molecules", recipes)
+    assert sorted(path.stem for path in (RECIPES / "tuning").glob("*.yaml")) == ["graph", "node"]
