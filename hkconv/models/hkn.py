@@ -46,6 +46,7 @@ class HKN(HyperbolicNetwork):
             :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
             graph and cannot be used inductively.
         num_nodes: number of nodes of that graph; needed for ``structure``, else unused.
+        reach: how far from the origin the embedding may place nodes, see :class:`~hkconv.nn.HEmbedding`.
         norm: ``"layer"`` or ``"batch"`` normalises after every HKConv, see :class:`~hkconv.nn.HNorm`.
         hidden_act: activation of the spatial coordinates after every HKConv and its ``norm``, such as ``"relu"``.
         readout: ``"last"`` reads the logits off the last layer's points; ``"all"`` off every layer's, the embedding's
@@ -84,6 +85,7 @@ class HKN(HyperbolicNetwork):
         directions: bool = False,
         structure: bool = False,
         num_nodes: int | None = None,
+        reach: float | None = None,
         norm: Literal["layer", "batch"] | None = None,
         hidden_act: str | None = None,
         readout: Literal["last", "all"] = "last",
@@ -98,8 +100,9 @@ class HKN(HyperbolicNetwork):
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
             if structure:
-                return StructureEmbedding(in_features, hidden_dim, num_nodes, directions=directions, curvature=first)
-            return HEmbedding(in_features, hidden_dim, curvature=first)
+                options = {"directions": directions, "reach": reach, "curvature": first}
+                return StructureEmbedding(in_features, hidden_dim, num_nodes, **options)
+            return HEmbedding(in_features, hidden_dim, reach=reach, curvature=first)
 
         def make_conv(number: int, with_root: bool) -> HKConv:
             return HKConv(

@@ -5,14 +5,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
 from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.neighbourhood import Neighbourhood
 from hkconv.nn import HEmbedding
 from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
-
-# How far from the origin points may lie, in units of R. Layers are held to 1e-3 in float32 up to 8.
-REACH = 5.0
 
 
 class StructureEmbedding(HEmbedding):
@@ -20,15 +16,14 @@ class StructureEmbedding(HEmbedding):
 
     .. math::
         h^X_i = W x_i + b, \quad h^A_i = d_i^{-1/2} \sum_j A_{ij} w_j, \quad
-        h_i = \max(0, M [h^A_i; h^X_i] + m + h^A_i + h^X_i), \quad u_i = V h_i + v, \quad
-        x^{(0)}_i = \exp_o\Bigl(\Bigl[0, \rho \tanh\Bigl(\frac{|u_i|}{\rho}\Bigr) \frac{u_i}{|u_i|}\Bigr]\Bigr)
+        h_i = \max(0, M [h^A_i; h^X_i] + m + h^A_i + h^X_i), \quad x^{(0)}_i = \exp_o([0, V h_i + v])
 
     in which :math:`A_{ij}` is the weight of the edge from :math:`j` to :math:`i`, :math:`d_i` the number of these
-    edges, :math:`w_j` is learned for each node, and :math:`\rho = 5 R`.
+    edges, and :math:`w_j` is learned for each node.
 
-    LINKX has no factor :math:`d_i^{-1/2}`, and no bound. Here the length of :math:`u_i` becomes a distance from the
-    origin. A hub with a thousand neighbours would lie so far out that its coordinates overflow, and training drives the
-    other nodes out too: on Chameleon to 26 R within twelve epochs, where float32 tells no two of them apart.
+    LINKX has no factor :math:`d_i^{-1/2}`. Here the length of the sum becomes a distance from the origin: without the
+    factor a hub with a thousand neighbours would lie so far out that its coordinates overflow. Training drives the
+    other nodes out too, on Chameleon to 26 R within twelve epochs: ``reach`` is made for this.
 
     Since the :math:`w_j` belong to the nodes of one graph, it is transductive: it cannot be used for another graph, nor
     for nodes that come later, and renumbering the nodes asks for renumbering the rows of :math:`w`.
@@ -39,7 +34,7 @@ class StructureEmbedding(HEmbedding):
         num_nodes: number of nodes of the graph.
         directions: add :math:`d_i'^{-1/2} \sum_j A_{ji} w_j'` to :math:`h^A_i` with other rows, for the edges out of a
             node.
-        curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
+        reach, curvature: as in :class:`~hkconv.nn.HEmbedding`.
 
     Shapes:
         - **x**: ``(num_nodes, in_features)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
@@ -53,9 +48,10 @@ class StructureEmbedding(HEmbedding):
         num_nodes: int,
         *,
         directions: bool = False,
+        reach: float | None = None,
         curvature: float | Tensor = -1.0,
     ):
-        super().__init__(in_features, dim, curvature=curvature)
+        super().__init__(in_features, dim, reach=reach, curvature=curvature)
         if num_nodes < 1:
             raise InputError(f"num_nodes must be at least 1, got {num_nodes}")
         self.node_weight = torch.nn.Parameter(torch.empty(num_nodes, dim))
@@ -86,15 +82,7 @@ class StructureEmbedding(HEmbedding):
         if self.outgoing_weight is not None:
             rows = rows + _sum_rows(self.outgoing_weight, flip(found), weight)
         mixed = F.relu(self.mix(torch.cat([rows, features], dim=-1)) + rows + features)
-        return self.place(self._bounded(self.out(mixed)))
-
-    def _bounded(self, tangent: Tensor) -> Tensor:
-        """The same directions, lengths below the bound."""
-        bound = REACH * curvature_radius(self.curvature)
-        # The root has no gradient at 0, where the factor is 1 anyway.
-        square = tangent.square().sum(-1, keepdim=True)
-        length = torch.where(square > 0, square, 1.0).sqrt()
-        return tangent * torch.where(square > 0, bound * torch.tanh(length / bound) / length, 1.0)
+        return self.place(self.out(mixed))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_features}, {self.dim}, num_nodes={self.node_weight.size(0)})"

@@ -14,7 +14,7 @@ from hkconv.training.tasks import Dataset
 COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
 HKN_FIELDS = (
     *("kernel_size", "act", "points", "relative", "attention", "root", "mass"),
-    *("directions", "structure", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
+    *("directions", "structure", "reach", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
 )
 
 

@@ -24,18 +24,22 @@ class CaptureRefusedError(InputError):
     """A model waits for the GPU in the middle of a step, which a graph cannot hold."""
 
 
-def check_capture(device: torch.device, task: str) -> None:
+def check_capture(device: torch.device, task: str, model: torch.nn.Module | None = None) -> None:
     """Raise unless the training of a task can be captured on a device.
 
     Args:
         device: where the model is.
         task: ``"node"``, ``"graph"`` or ``"link"``.
+        model: the network, if there is one yet; its ``needs_host`` says that it fetches something from the host in
+            every step. A capture that fails for that reason leaves the generator of random numbers unusable.
     """
     if device.type != "cuda" or task not in FULL_BATCH_TASKS:
         raise InputError(
             f"capture needs a CUDA device and a full-batch task ({' or '.join(FULL_BATCH_TASKS)}), "
             f"got device {device.type} and task {task}"
         )
+    if getattr(model, "needs_host", False):
+        raise _refusal(type(model).__name__)
 
 
 class Captured:
@@ -56,7 +60,7 @@ class Captured:
             _warm_up(function, type(owner).__name__)
             if undo is not None:
                 undo()
-            with _copies_are_refused(type(owner).__name__), torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph):
                 self.output = function()
 
     def __call__(self) -> Tensor:
@@ -140,17 +144,6 @@ def _waiting_is_refused(owner: str) -> Iterator[None]:
         raise _refusal(owner) from error
     finally:
         torch.cuda.set_sync_debug_mode(before)
-
-
-@contextmanager
-def _copies_are_refused(owner: str) -> Iterator[None]:
-    """A tensor that comes from the host in every step is waited for too, but only the capture itself notices."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "during CUDA graph capture" not in str(error):
-            raise
-        raise _refusal(owner) from error
 
 
 def _refusal(owner: str) -> CaptureRefusedError:

@@ -87,7 +87,7 @@ def fit(
     settings = settings or Settings()
     reference = next(model.parameters())
     if settings.capture:
-        check_capture(reference.device, dataset.task)
+        check_capture(reference.device, dataset.task, model)
     task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
     trainer = _Trainer(model, task, settings)
     history: list[Epoch] = []

@@ -139,6 +139,16 @@ class Recipe:
     mass: bool = _flag(False, "HKN: keep the mass of a centroid.")
     directions: bool = _flag(False, "HKN: a convolution for each direction of the edges; with --no-undirected.")
     structure: bool = _flag(False, "HKN: rows of the adjacency as further features; node task.")
+    reach: float | None = _field(
+        None,
+        Rule(
+            float,
+            "a number above 0",
+            lambda value: math.isfinite(value) and value > 0,
+            "HKN: the farthest that features are placed from the origin.",
+            optional=True,
+        ),
+    )
     norm: str | None = _choice(None, ("layer", "batch"), "HKN: normalisation after every layer.", optional=True)
     hidden_act: str | None = _choice(None, ("relu",), "HKN: activation after every layer.", optional=True)
     readout: str = _choice("last", ("last", "all"), "HKN: layers that the answer is read off.")

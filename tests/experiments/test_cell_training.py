@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import append, read
 from hkconv.experiments.tables import Choice, Place, list_cells
 from hkconv.training.building import load_dataset
+from hkconv.training.capture import CaptureRefusedError
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import train_cell
 
@@ -86,3 +89,27 @@ def test_more_splits_than_the_dataset_has(cell, monkeypatch):
         cell_training, "_load", lambda *_: type(dataset)(**{**vars(dataset), "splits": dataset.splits[:1]})
     )
     assert train_to_record(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"
+
+
+def test_what_cannot_be_captured_is_trained_without(cell, monkeypatch):
+    tried = []
+    train_cell = cell_training.train_cell
+
+    def refusing(training, recipe, dataset, device):
+        tried.append(recipe.capture)
+        if recipe.capture:
+            raise CaptureRefusedError("it waits")
+        return train_cell(training, recipe, dataset, device)
+
+    monkeypatch.setattr(cell_training, "train_cell", refusing)
+    captured = replace(cell, recipe=replace(cell.recipe, capture=True))
+    record, plain = (train_to_record(each).record for each in (captured, cell))
+    assert tried == [True, False, False]
+    assert not record["recipe"]["capture"] and record["val"] == plain["val"]
+
+
+def test_hidden_test_data_gives_no_test_score(cell):
+    hidden, shown = (train_to_record(cell, test_is_hidden=value).record for value in (True, False))
+    assert hidden["test"] is hidden["test_loss"] is None and shown["test"] is not None
+    assert (hidden["val"], hidden["val_loss"]) == (shown["val"], shown["val_loss"])
+    assert set(hidden["split_sizes"]) == {"train", "val"}

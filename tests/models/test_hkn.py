@@ -37,6 +37,7 @@ VARIANTS = {
         "hidden_act": "relu",
         "readout": "all",
         "learn_curvature": True,
+        "reach": 3.0,
         "dropout": 0.2,
     },
 }

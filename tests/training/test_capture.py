@@ -3,7 +3,7 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.models import create
-from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
+from hkconv.training.capture import CapturedMeasure, CapturedStep, CaptureRefusedError, check_capture
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.tasks import make_task
 
@@ -109,3 +109,12 @@ def test_a_model_that_waits_is_named(tree):
     with pytest.raises(InputError, match="never waits for the GPU, and Waiting does: train it without capture"):
         losses_of(task, step, 1)
     assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_a_model_that_needs_the_host_is_refused_before_anything_is_captured():
+    class Fetching(torch.nn.Module):
+        needs_host = True
+
+    check_capture(torch.device("cuda"), "node", torch.nn.Linear(1, 1))
+    with pytest.raises(CaptureRefusedError, match="never waits for the GPU, and Fetching does"):
+        check_capture(torch.device("cuda"), "node", Fetching())

@@ -32,6 +32,9 @@ class Baseline(torch.nn.Module):
     #: Whether its paper gives edges a weight.
     uses_edge_weight = True
 
+    #: Whether every step fetches something from the host, so that a step cannot be a CUDA graph.
+    needs_host = False
+
     def __init__(
         self,
         in_features: int,

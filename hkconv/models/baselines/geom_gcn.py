@@ -127,6 +127,7 @@ class GeomGCN(Baseline):
     """
 
     tasks = ("node", "link")
+    needs_host = True
     uses_edge_weight = False
 
     def build(

@@ -172,6 +172,7 @@ class WRGAT(Baseline):
     """
 
     tasks = ("node", "link")
+    needs_host = True
 
     def build(
         self,
