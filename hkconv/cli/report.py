@@ -22,10 +22,11 @@ def report(
     """
     from hkconv.experiments.plan import read_plan
     from hkconv.experiments.report import TITLES, build_report, check_table, write_report
-    from hkconv.experiments.store import read
+    from hkconv.experiments.store import TUNING, read
 
     folder = Path(results)
-    files = sorted(folder.glob("*.jsonl"))
+    # What was tried on the way to the settings is kept beside the results and is none.
+    files = sorted(file for file in folder.glob("*.jsonl") if not file.name.startswith(TUNING))
     if not files:
         raise InputError(f"results must be a folder with records of `hkconv reproduce`, and {folder} has none")
     for file in files:
