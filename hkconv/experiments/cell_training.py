@@ -14,8 +14,9 @@ from hkconv.data import hide_test
 from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import TableCell
+from hkconv.experiments.workers import SpoiledError
 from hkconv.training.building import describe_dataset, load_dataset
-from hkconv.training.capture import CaptureRefusedError
+from hkconv.training.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import source_commit, versions
 from hkconv.training.recipe import Recipe
@@ -41,7 +42,8 @@ def train_to_record(cell: TableCell, test_is_hidden: bool = False) -> Outcome:
     """Train a cell with one thread and algorithms that repeat exactly.
 
     A training that fails, because a loss is not finite or memory runs out, gives a record with ``error``. Ctrl-C is
-    passed on: half a training is no result.
+    passed on: half a training is no result. One that cannot be captured is trained without; where the attempt has left
+    this process of no use for any training, it is a :class:`~hkconv.experiments.workers.SpoiledError`.
 
     Args:
         cell: what to train.
@@ -56,7 +58,9 @@ def train_to_record(cell: TableCell, test_is_hidden: bool = False) -> Outcome:
     try:
         with one_thread(), deterministic_algorithms(cell.recipe.deterministic):
             return Outcome(_trained(cell, dataset, device))
-    # Whatever goes wrong in one training says nothing about the next.
+    except CaptureBrokenError as error:
+        raise SpoiledError(str(error)) from error
+    # Whatever else goes wrong in one training says nothing about the next.
     except Exception as error:
         if device.type == "cuda":
             torch.cuda.empty_cache()

@@ -1,8 +1,8 @@
 """Fills the tables of the paper: trains the cells that the results store does not have yet."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -196,9 +196,9 @@ class _Filling:
         for key in groups.keys() & elsewhere.keys():
             for cell in groups.pop(key):
                 self.keep(_borrowed(elsewhere[key], cell), None)
-        jobs = (group[0] for group in groups.values() if group[0].recipe.dataset not in self.summary.left_out)
+        first = [group[0] for group in groups.values()]
         remaining = dict(groups)
-        for cell, outcome in results_of(self.train_one, jobs, self.order.jobs):
+        for cell, outcome in self._outcomes(first):
             del remaining[cell.training_identity]
             record = self._record(cell, outcome)
             if record is None:
@@ -208,6 +208,23 @@ class _Filling:
             self.keep(record, estimate)
             for other in groups[cell.training_identity][1:]:
                 self.keep(_borrowed(record, other), estimate)
+
+    def _outcomes(self, cells: list[TableCell]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
+        """Every cell with what came of it. What spoiled its process by a capture is trained again without."""
+        again: list[TableCell] = []
+        for cell, outcome in self._run(cells):
+            if isinstance(outcome, Lost) and outcome.is_spoiled and cell.recipe.capture:
+                again.append(replace(cell, recipe=replace(cell.recipe, capture=False)))
+            else:
+                yield cell, outcome
+        if again:
+            yield from self._run(again)
+
+    def _run(self, cells: list[TableCell]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
+        # Drawn one by one: a dataset that turns out to be unreadable is not asked for again.
+        jobs = (cell for cell in cells if cell.recipe.dataset not in self.summary.left_out)
+        may_spoil = any(cell.recipe.capture for cell in cells)
+        return results_of(self.train_one, jobs, self.order.jobs, may_spoil=may_spoil)
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
         """Store a record and tell of it."""

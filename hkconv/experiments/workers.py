@@ -1,6 +1,7 @@
 """Work shared among processes that may be lost: to Ctrl-C, or to a system that has no more memory."""
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -14,11 +15,24 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+# The exit code of a process that ended itself because it was of no more use.
+SPOILED = 76
+
+
+class SpoiledError(Exception):
+    """A job has left its process unfit for another; raised by the function that does the jobs."""
+
+
 @dataclass(frozen=True)
 class Lost:
     """What is known of a job whose process ended in the middle of it."""
 
     exit_code: int | None
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether the job had spoiled its process: another try, done otherwise, may succeed."""
+        return self.exit_code == SPOILED
 
     def __str__(self) -> str:
         if self.exit_code is not None and self.exit_code < 0:
@@ -27,7 +41,7 @@ class Lost:
 
 
 def results_of(
-    function: Callable[[Job], Result], jobs: Iterable[Job], processes: int
+    function: Callable[[Job], Result], jobs: Iterable[Job], processes: int, *, may_spoil: bool = False
 ) -> Iterator[tuple[Job, Result | Lost]]:
     """Each job with what the function returns for it, in the order in which they end.
 
@@ -35,11 +49,12 @@ def results_of(
     processes at once.
 
     Args:
-        function: can be pickled, and so can jobs and results; it does not raise.
+        function: can be pickled, and so can jobs and results; it raises nothing but :class:`SpoiledError`.
         jobs: what to call it with.
-        processes: how many at a time; with one, the calls happen in this process.
+        processes: how many at a time; with one, the calls happen in this process unless they may spoil it.
+        may_spoil: whether the function may raise.
     """
-    if processes == 1:
+    if processes == 1 and not may_spoil:
         for job in jobs:
             yield job, function(job)
         return
@@ -107,7 +122,11 @@ def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
             job = connection.recv()
         except EOFError:
             return
-        connection.send(function(job))
+        try:
+            connection.send(function(job))
+        except SpoiledError:
+            # Not an ordinary exit: what is spoiled may hang while it is taken down.
+            os._exit(SPOILED)
 
 
 @contextmanager

@@ -24,6 +24,11 @@ class CaptureRefusedError(InputError):
     """A model waits for the GPU in the middle of a step, which a graph cannot hold."""
 
 
+class CaptureBrokenError(RuntimeError):
+    """A capture failed half-way. PyTorch then takes the process to be capturing still: it draws no random numbers any
+    more, and whatever asks for some fails. Only a new process helps."""
+
+
 def check_capture(device: torch.device, task: str, model: torch.nn.Module | None = None) -> None:
     """Raise unless the training of a task can be captured on a device.
 
@@ -60,8 +65,11 @@ class Captured:
             _warm_up(function, type(owner).__name__)
             if undo is not None:
                 undo()
-            with torch.cuda.graph(self.graph):
-                self.output = function()
+            try:
+                with torch.cuda.graph(self.graph):
+                    self.output = function()
+            except Exception as error:
+                raise CaptureBrokenError(str(error).splitlines()[0]) from error
 
     def __call__(self) -> Tensor:
         """Replay; the result is a copy that the next replay leaves alone."""

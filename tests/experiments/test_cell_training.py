@@ -9,8 +9,9 @@ from hkconv.experiments.cell_training import one_thread, train_to_record
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import append, read
 from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.experiments.workers import SpoiledError
 from hkconv.training.building import load_dataset
-from hkconv.training.capture import CaptureRefusedError
+from hkconv.training.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import train_cell
 
@@ -113,3 +114,12 @@ def test_hidden_test_data_gives_no_test_score(cell):
     assert hidden["test"] is hidden["test_loss"] is None and shown["test"] is not None
     assert (hidden["val"], hidden["val_loss"]) == (shown["val"], shown["val_loss"])
     assert set(hidden["split_sizes"]) == {"train", "val"}
+
+
+def test_a_broken_capture_spoils_the_process(cell, monkeypatch):
+    def breaking(*_):
+        raise CaptureBrokenError("out of memory")
+
+    monkeypatch.setattr(cell_training, "train_cell", breaking)
+    with pytest.raises(SpoiledError, match="out of memory"):
+        train_to_record(cell)

@@ -8,6 +8,7 @@ from hkconv.experiments import cell_training, runtime, store
 from hkconv.experiments import reproduce as module
 from hkconv.experiments.reproduce import Order, Watcher, reproduce
 from hkconv.experiments.tables import Choice, Place
+from hkconv.experiments.workers import SPOILED, Lost
 
 FIGURES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "parameters")
 
@@ -230,3 +231,23 @@ def test_bad_input_writes_nothing(order, changes, words):
     assert not order.results.exists()
     with pytest.raises(InputError, match="jobs must be at least 1, got 0"):
         replace(order, jobs=0)
+
+
+def test_a_capture_that_spoils_its_process_is_trained_again_without(order, monkeypatch):
+    """On a machine without a GPU: the first try of each captured cell is reported as the workers would."""
+    asked = []
+
+    def results(train, jobs, processes, *, may_spoil):
+        for cell in jobs:
+            asked.append((cell.variant, cell.split, cell.recipe.capture, may_spoil))
+            spoils = cell.recipe.capture and cell.variant == "MLP"
+            yield cell, Lost(SPOILED) if spoils else train(replace(cell, recipe=replace(cell.recipe, capture=False)))
+
+    monkeypatch.setattr(module, "results_of", results)
+    monkeypatch.setattr(module, "check_capture", lambda *_: None)
+    summary = reproduce(replace(order, place=Place("cpu", capture=True)))
+    assert summary.added["node"] == 4 and summary.is_complete
+    assert asked == [
+        *((name, split, True, True) for name in ("MLP", "GCN") for split in (0, 1)),
+        *(("MLP", split, False, False) for split in (0, 1)),
+    ]

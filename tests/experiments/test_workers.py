@@ -4,8 +4,9 @@ import os
 import signal
 
 import pytest
+from spoiling import number_of_process
 
-from hkconv.experiments.workers import Lost, results_of
+from hkconv.experiments.workers import SPOILED, Lost, results_of
 
 
 def test_one_process_is_this_one():
@@ -48,3 +49,11 @@ def test_ctrl_c_is_not_for_the_workers():
 def test_an_error_in_this_process_is_passed_on():
     with pytest.raises(ZeroDivisionError):
         list(results_of(lambda job: 1 / job, [0], 1))
+
+
+def test_a_spoiled_process_is_replaced_even_where_there_is_one():
+    found = list(results_of(number_of_process, ["a", "b", "spoil", "c"], 1, may_spoil=True))
+    assert [job for job, _ in found] == ["a", "b", "spoil", "c"]
+    first, second, spoiled, third = (result for _, result in found)
+    assert first == second != third and os.getpid() not in (first, third)
+    assert spoiled == Lost(SPOILED) and spoiled.is_spoiled and not Lost(-9).is_spoiled
