@@ -26,8 +26,9 @@ _SCHEMA = ", ".join(
 torch.library.define("hkconv::hk_attention", f"({_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 torch.library.define(
     "hkconv::hk_attention_backward",
-    f"({_SCHEMA}, Tensor out, Tensor mass, Tensor log_total, Tensor grad_out) -> Tensor[]",
+    f"({_SCHEMA}, Tensor out, Tensor mass, Tensor log_total, Tensor grad_out, bool points_too) -> Tensor[]",
 )
+_POINTS = Inputs._fields.index("points")
 LINEAR = ("weight", "bias", "gate_weight", "gate_bias", "log_scale")
 
 
@@ -44,7 +45,8 @@ def attend(
 ) -> Tensor:
     """:func:`hkconv.ops.attention_reference.attend`, block by block."""
     R = curvature_radius(curvature)
-    steepness = torch.as_tensor(R, dtype=query.dtype, device=query.device) ** 2 / (key.size(-1) - 1) ** 0.5
+    # Filled on the device: a copy from the host could not be captured in a CUDA graph.
+    steepness = query.new_full((), (key.size(-1) - 1) ** -0.5) * (R * R)
     linear = dict.fromkeys(LINEAR) if linear is None else linear
     inputs = Inputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **linear)
     if isinstance(R, Tensor) or R != 1:
@@ -122,10 +124,10 @@ def _forward(*arguments) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.impl("hkconv::hk_attention_backward", ("cpu", "cuda"))
 def _backward(*arguments) -> list[Tensor]:
-    *tensors, causal, out, mass, log_total, grad_out = arguments
+    *tensors, causal, out, mass, log_total, grad_out, points_too = arguments
     inputs = Inputs(*tensors)
     pairs = _pairs(inputs, causal)
-    found = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous())
+    found = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous(), points_too)
     gradients = {"query": found.query, "key": found.key, "value": found.value, "steepness": found.steepness}
     if pairs.kernel is not None:
         gradients |= {"own": found.own, "points": found.points, **_through_products(inputs, found)}
@@ -151,13 +153,15 @@ def _through_products(inputs: Inputs, found: PairGradients) -> dict[str, Tensor]
             into[..., 1:] += (by_product @ weight).view_as(points[..., 1:])
     by_weight = torch.cat([found.time.unsqueeze(-1), by_weight], dim=-1)
     K, n = inputs.weight.shape[1:3]
-    return {
+    parts = {
         "weight": by_weight[:, : K * n].unflatten(1, (K, n)),
         "bias": by_bias[:, : K * n].unflatten(1, (K, n)),
         "gate_weight": by_weight[:, K * n :],
         "gate_bias": by_bias[:, K * n :],
         "log_scale": found.scale * inputs.log_scale.exp(),
     }
+    # An operator's outputs share no memory.
+    return {name: part.clone(memory_format=torch.contiguous_format) for name, part in parts.items()}
 
 
 @torch.library.register_fake("hkconv::hk_attention")
@@ -169,6 +173,8 @@ def _shapes(*arguments) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.register_fake("hkconv::hk_attention_backward")
 def _backward_shapes(*arguments) -> list[Tensor]:
     inputs = Inputs(*arguments[: len(Inputs._fields)])._replace(padding=None)
+    if not arguments[-1]:
+        inputs = inputs._replace(points=None)
     if inputs.own is not None:
         inputs = inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
     return [inputs.query.new_empty((0,) if value is None else value.shape) for value in inputs]
@@ -184,7 +190,8 @@ def _gradient(ctx, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, out, mass, log_total = ctx.saved_tensors
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
         return _differentiable_gradient(Inputs(*tensors), ctx.causal, ctx.needs_input_grad, grad_out)
-    found = torch.ops.hkconv.hk_attention_backward(*tensors, ctx.causal, out, mass, log_total, grad_out)
+    points_too = ctx.needs_input_grad[_POINTS]
+    found = torch.ops.hkconv.hk_attention_backward(*tensors, ctx.causal, out, mass, log_total, grad_out, points_too)
     return *(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad)), None
 
 

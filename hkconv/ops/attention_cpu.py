@@ -161,14 +161,16 @@ def attend(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
     return out, mass, log_total
 
 
-def gradients(pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Tensor) -> PairGradients:
+def gradients(
+    pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Tensor, points_too: bool
+) -> PairGradients:
     """Gradients of :func:`attend`, given its outputs and the gradient of its points."""
     seen, steepness = _seen(pairs), pairs.steepness.item()
     blocks = _blocks(seen)
     found = []
     for number in range(grad_out.size(0)):
         given = [_rows(tensor[number]) for tensor in (*outputs[:2], grad_out)]
-        found.append(_head_gradients(_head(pairs, number), given, seen, blocks, steepness))
+        found.append(_head_gradients(_head(pairs, number), given, seen, blocks, steepness, points_too))
     stacked = [torch.from_numpy(np.stack(arrays)) for arrays in zip(*found)]
     if pairs.kernel is None:
         query, key, value, by_steepness = stacked
@@ -184,7 +186,7 @@ def gradients(pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Te
 
 
 def _head_gradients(
-    head: Head, given: list[np.ndarray], seen: Seen, blocks: list[slice], steepness: float
+    head: Head, given: list[np.ndarray], seen: Seen, blocks: list[slice], steepness: float, points_too: bool
 ) -> list[np.ndarray]:
     """Gradients in the order of :class:`PairGradients`."""
     threads = _threads_for(blocks)
@@ -193,10 +195,13 @@ def _head_gradients(
     by_steepness = np.zeros(len(blocks))
     own, to_product, shared = (), (), ()
     if head.kernel:
-        own_points, value_product, own_product, _, *rest = head.kernel
+        own_points, value_product, own_product, _, time, scale, points = head.kernel
         own = np.zeros_like(own_points), np.zeros_like(own_product)
         to_product = [np.zeros_like(value_product) for _ in range(threads)]
-        shared = [np.zeros((len(blocks), *array.shape), array.dtype) for array in rest]
+        shared = [
+            np.zeros((len(blocks), *array.shape), array.dtype)
+            for array in (time, scale, points if points_too else points[:0])
+        ]
 
     def walk(part: int) -> None:
         for number in range(part, len(blocks), threads):

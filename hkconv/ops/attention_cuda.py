@@ -132,6 +132,7 @@ def _backward(
     out, mass, log_total, grad_out, grad_mean, grad_score_point, grad_point, grad_product, grad_steepness, shared,
     rows, T, S, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr, KERNEL: tl.constexpr, PADDED: tl.constexpr,
     CAUSAL: tl.constexpr, B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr, TO_KEY: tl.constexpr,
+    POINTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of queries, their own values and what all pairs share; then (``TO_KEY``) of keys and values."""
     head = tl.program_id(1).to(tl.int64)
@@ -259,8 +260,9 @@ def _backward(
                     by_scale += by_length * opening
                     by_wt += by_direction
                     by_vt += by_gate * (1 + delta)[:, None]
-                    pull = near * ((1 + delta)[:, None] / p_time[None, :])
-                    by_points -= pull[:, :, None] * klein_gap
+                    if POINTS:
+                        pull = near * ((1 + delta)[:, None] / p_time[None, :])
+                        by_points -= pull[:, :, None] * klein_gap
             else:
                 along = grad_time * u_time + tl.sum(grad_space * u, 1)
                 if TO_KEY:
@@ -284,9 +286,9 @@ def _backward(
         mine = shared + (head * tl.num_programs(0) + tl.program_id(0)) * (P + K * (n + 2))
         _store_products(mine, tl.sum(by_wt, 0), tl.sum(by_vt, 0), K, n, P, k, j)
         tl.store(mine + P + k, tl.sum(by_scale, 0), mask=k < K)
-        inside = (k < K)[:, None] & (j < n)[None, :]
-        tl.store(mine + P + K + k[:, None] * (n + 1) + 1 + j[None, :], tl.sum(by_points, 0), mask=inside)
-        tl.store(mine + P + K + k * (n + 1), tl.zeros([KP], factor.dtype), mask=k < K)
+        if POINTS:
+            inside = (k < K)[:, None] & (j < n)[None, :]
+            tl.store(mine + P + K + k[:, None] * (n + 1) + 1 + j[None, :], tl.sum(by_points, 0), mask=inside)
 
 
 def attend(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
@@ -300,7 +302,9 @@ def attend(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
     return out, mass, log_total
 
 
-def gradients(pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Tensor) -> PairGradients:
+def gradients(
+    pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Tensor, points_too: bool
+) -> PairGradients:
     """Gradients of :func:`attend`, given its outputs and the gradient of its points."""
     H, B, T, coordinates = pairs.query.shape
     S, options = pairs.key.size(2), _options(pairs)
@@ -312,14 +316,15 @@ def gradients(pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Te
     if pairs.kernel is not None:
         own, value_product = torch.empty_like(pairs.kernel.own), torch.empty_like(pairs.kernel.value_product)
         own_product = torch.empty_like(pairs.kernel.own_product)
+        # The time of kernel points has no gradient, and stays zero.
         shared = query.new_zeros(H, programs, P + K * (coordinates + 1))
     given = [*_pointers(pairs), *outputs, grad_out, torch.empty_like(grad_out)]
     if B * T:
         tensors = [*given, query, own, own_product, by_steepness, shared]
-        _launch_backward((programs, H), tensors, B * T, T, S, TO_KEY=False, **options)
+        _launch_backward((programs, H), tensors, B * T, T, S, TO_KEY=False, POINTS=points_too, **options)
     if B * S:
         tensors = [*given, key, value, value_product, by_steepness, shared]
-        _launch_backward((B * S, H), tensors, B * S, T, S, TO_KEY=True, **options)
+        _launch_backward((B * S, H), tensors, B * S, T, S, TO_KEY=True, POINTS=False, **options)
     found = PairGradients(query, key, value, by_steepness.sum())
     if pairs.kernel is None:
         return found
@@ -330,7 +335,7 @@ def gradients(pairs: Pairs, outputs: tuple[Tensor, Tensor, Tensor], grad_out: Te
         own_product=own_product,
         time=time,
         scale=scale,
-        points=points.sum(0).view(K, coordinates),
+        points=points.sum(0).view(K, coordinates) if points_too else query.new_empty(0),
     )
 
 

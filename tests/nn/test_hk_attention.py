@@ -252,3 +252,14 @@ def test_reset_repr_and_bad_input():
     layer(x, causal=True, cache=cache)
     with pytest.raises(InputError, match="cache holds 2 sequences, got 1"):
         layer(x[:1], causal=True, cache=cache)
+
+
+@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
+def test_compiles_as_one_graph_with_the_same_gradients(aggregation):
+    layer, x = make(aggregation), sequences(2, 5)
+    found = []
+    for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        layer.zero_grad()
+        call(x, causal=True).square().sum().backward()
+        found.append([parameter.grad.clone() for parameter in layer.parameters()])
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*found))
