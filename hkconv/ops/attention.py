@@ -56,11 +56,12 @@ def attend(
 
 def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
     """With points divided by R, the weights that see them are multiplied by it, and lengths shrink with the points."""
-    inputs = inputs._replace(query=inputs.query / R, key=inputs.key / R, value=inputs.value / R)
+    value = inputs.value / R
+    scaled = inputs._replace(query=inputs.query / R, key=inputs.key / R, value=value)
     if inputs.own is None:
-        return inputs
-    return inputs._replace(
-        own=inputs.own / R,
+        return scaled
+    return scaled._replace(
+        own=value if inputs.own is inputs.value else inputs.own / R,
         weight=inputs.weight * R,
         gate_weight=inputs.gate_weight * R,
         log_scale=(inputs.log_scale.exp() / R).log(),
