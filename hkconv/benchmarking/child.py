@@ -32,8 +32,17 @@ def probe_memory(variant: str, shape: Shape, targets: str, seed: int, limit: flo
     Returns:
         ``bytes`` and ``method``, or ``failed`` with the reason.
     """
-    order = json.dumps({"variant": variant, "shape": asdict(shape), "targets": targets, "seed": seed})
-    command = [sys.executable, "-m", "hkconv.benchmarking.child", order]
+    order = {"variant": variant, "shape": asdict(shape), "targets": targets, "seed": seed}
+    return ask("hkconv.benchmarking.child", order, limit)
+
+
+def ask(module: str, order: dict[str, Any], limit: float) -> dict[str, Any]:
+    """What a module prints as JSON in its last line when it is run in a process of its own with an order as JSON.
+
+    Returns:
+        That, or ``failed`` with the reason.
+    """
+    command = [sys.executable, "-m", module, json.dumps(order)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=_environment(), check=False)
     except subprocess.TimeoutExpired:
@@ -64,11 +73,12 @@ def measure_here(variant: str, shape: Shape, targets: str, seed: int) -> dict[st
     else:
         tiny = replace(shape, nodes=min(shape.nodes, 64), edges=min(shape.edges, 512))
         Step(variant, make_problem(tiny, targets, seed, torch.device("cpu"))).train()
-    _return_freed_memory()
+    return_freed_memory()
     return peak_rss(step.train).as_dict()
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
+    """Let what was freed so far not hide what is taken next."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -143,7 +143,7 @@ def _warm_steps(results: Document, problem: Problem, plan: LayerPlan, tell: Tell
         except Exception as error:
             results[name]["skipped"] = f"failed: {failure_line(str(error).splitlines()[0]) or type(error).__name__}"
         step = None
-        _free(plan.device)
+        free(plan.device)
     return steps
 
 
@@ -181,18 +181,20 @@ def ratios(results: Document) -> dict[str, float]:
     found = {}
     for mode in MODES:
         for name in ("reference", "compiled"):
-            found[f"{mode} {name}/fused"] = _quotient(results, name, "fused", mode, "median")
+            found[f"{mode} {name}/fused"] = quotient(results, name, "fused", mode, "median")
     for name in ("reference", "hybonet"):
-        found[f"memory fused/{name}"] = _quotient(results, "fused", name, "memory", "bytes")
+        found[f"memory fused/{name}"] = quotient(results, "fused", name, "memory", "bytes")
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _quotient(results: Document, above: str, below: str, part: str, figure: str) -> float | None:
+def quotient(results: Document, above: str, below: str, part: str, figure: str) -> float | None:
+    """A figure of one variant over that of another, or None where one is missing."""
     first, second = (results.get(name, {}).get(part, {}).get(figure) for name in (above, below))
     return first / second if first and second else None
 
 
-def _free(device: torch.device) -> None:
+def free(device: torch.device) -> None:
+    """Give back what nothing uses any more."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

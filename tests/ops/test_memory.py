@@ -1,8 +1,11 @@
-"""What the fused operator holds: nothing of size edges x kernel points x n."""
+"""What the fused operators hold: nothing of size edges x kernel points x n, or of pairs of positions."""
+
+from functools import lru_cache
 
 import pytest
 
-from hkconv.benchmarking.child import probe_memory
+from hkconv.benchmarking.attention import Sequences, peak_bytes
+from hkconv.benchmarking.child import ask, probe_memory
 from hkconv.benchmarking.shapes import Shape
 
 
@@ -20,3 +23,21 @@ def test_extra_memory_grows_with_nodes_by_kernels_by_n():
     )
     grown = 4 * 1000 * 8 * (64 - 16)
     assert large - small < 12 * grown
+
+
+@lru_cache
+def attention_bytes(variant, length):
+    order = {"variant": variant, "sequences": {"batch": 1, "length": length, "dim": 64}, "seed": 0}
+    return ask("hkconv.benchmarking.attention", order, 300)["bytes"]
+
+
+def test_attention_needs_little_beside_its_plain_form_and_not_much_more_than_hybonets():
+    long = attention_bytes("kernel", 1024)
+    assert long < 0.02 * peak_bytes(Sequences(1, 1024, 64))
+    assert long < 3 * attention_bytes("centroid", 1024)
+
+
+@pytest.mark.parametrize("variant", ["kernel", "centroid"])
+def test_memory_of_attention_grows_with_the_length_and_not_with_its_square(variant):
+    short, long = (attention_bytes(variant, length) for length in (256, 1024))
+    assert long < 1.2 * 4 * short
