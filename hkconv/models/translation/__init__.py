@@ -5,11 +5,15 @@ from hkconv.models.translation.bibert import BiBERT
 from hkconv.models.translation.convseq2seq import ConvSeq2Seq
 from hkconv.models.translation.dynamicconv import DynamicConv
 from hkconv.models.translation.hatt import HATT
+from hkconv.models.translation.hkn import HKNTransformer
 from hkconv.models.translation.hnn_plus_plus import HNNPlusPlus
+from hkconv.models.translation.hybonet import HyboNetTransformer
 from hkconv.models.translation.seq2seq import DecodingState, Memory, Seq2Seq, Sizes
 from hkconv.models.translation.transformer import Transformer
 
 TRANSLATION_MODELS: dict[str, type[Seq2Seq]] = {
+    "hkn": HKNTransformer,
+    "hybonet": HyboNetTransformer,
     "hatt": HATT,
     "transformer": Transformer,
     "convseq2seq": ConvSeq2Seq,
@@ -57,7 +61,9 @@ __all__ = [
     "ConvSeq2Seq",
     "DecodingState",
     "DynamicConv",
+    "HKNTransformer",
     "HNNPlusPlus",
+    "HyboNetTransformer",
     "Memory",
     "Seq2Seq",
     "Sizes",
