@@ -1,5 +1,6 @@
 """What every translation system must do; what each is, its own file tests."""
 
+import copy
 import math
 
 import pytest
@@ -113,6 +114,16 @@ def test_gradients_reach_every_parameter(name, small, generator):
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all() and parameter.grad.any(), parameter_name
+
+
+@of_each
+def test_a_twin_with_the_same_parameters_writes_the_same(name, small, generator):
+    model, twin = small(name), small(name)
+    source, target = sentences(generator), shifted(sentences(generator))
+    assert not torch.allclose(twin(source, target), model(source, target))
+    twin.load_state_dict(model.state_dict())
+    for copied in (twin, copy.deepcopy(model)):
+        assert torch.equal(copied(source, target), model(source, target))
 
 
 @of_each
