@@ -1,5 +1,6 @@
 """Multi-head attention between points, with HKConv or HyboNet's centroid as the aggregation of values."""
 
+import math
 from typing import Literal
 
 import torch
@@ -107,11 +108,21 @@ class HKAttention(torch.nn.Module):
             points = kernel_points(kernel_size, head_dim, curvature_value(curvature)).to(torch.get_default_dtype())
             relift_(points, curvature_value(curvature))
             self.register_buffer("points", points)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        r"""Those of all HLinear, but with queries and keys of length :math:`\sqrt n` and values of length 1 a head.
+
+        HLinear's own unit length, divided among the heads, would leave all keys about equally far from a query: a fresh
+        layer would weigh them alike, and learn to tell them apart slowly. With :math:`\sqrt n` scores differ as much
+        as those of a fresh Euclidean attention.
+        """
         for module in (self.query, self.key, self.value, self.out, self.linear):
             if module is not None:
                 module.reset_parameters()
+        with torch.no_grad():
+            for module, length in ((self.query, self.dim), (self.key, self.dim), (self.value, self.num_heads)):
+                module.log_scale.add_(0.5 * math.log(length))
 
     def forward(
         self,

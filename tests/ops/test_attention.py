@@ -75,36 +75,35 @@ def assert_equals_reference(leaves, dtype, device, **options):
         assert relative_error(gradient, expected[name], floor) < GRADIENT_TOLERANCE[dtype], name
 
 
-PADDING = torch.tensor([[False] * 5, [False, True, False, True, True]])
-EVERYTHING = torch.tensor([[True] * 5, [False] * 5])
+# Small, because Triton's interpreter takes a second for every few queries.
+PADDING = torch.tensor([[False] * 4, [False, True, False, True]])
+EVERYTHING = torch.tensor([[True] * 4, [False] * 4])
 CASES = {
-    "whole": (5, 5, {}),
-    "shared": (5, 5, {"shared": True}),
-    "padded": (5, 5, {"padding": PADDING}),
-    "causal": (5, 5, {"causal": True, "shared": True}),
-    "causal and padded": (5, 5, {"causal": True, "padding": PADDING}),
-    "one step": (1, 5, {"causal": True}),
-    "a few steps": (3, 5, {"causal": True, "padding": PADDING}),
-    "all padding": (4, 5, {"padding": EVERYTHING}),
+    "two heads": ((2, 1, 3, 4), {}),
+    "shared and causal": ((1, 1, 4, 4), {"causal": True, "shared": True}),
+    "padded": ((1, 2, 2, 4), {"padding": PADDING}),
+    "causal and padded": ((2, 2, 2, 4), {"causal": True, "padding": PADDING}),
+    "one step": ((1, 2, 1, 4), {"causal": True}),
+    "all padding": ((1, 2, 2, 4), {"padding": EVERYTHING}),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_equals_the_reference_under_every_mask(case, aggregation, dtype, device):
-    T, S, options = CASES[case]
+def test_equals_the_reference_under_every_mask(case, aggregation, device):
+    sizes, options = CASES[case]
     if aggregation == "centroid":
         options = {name: value for name, value in options.items() if name != "shared"}
-    leaves = make_leaves(2, 2, T, S, 4, 3 if aggregation == "kernel" else 0)
-    assert_equals_reference(leaves, dtype, device, **options)
+    leaves = make_leaves(*sizes, 4, 3 if aggregation == "kernel" else 0)
+    assert_equals_reference(leaves, torch.float64, device, **options)
 
 
-@pytest.mark.parametrize(("n", "K"), [(1, 1), (3, 5), (5, 2), (17, 4)], ids=str)
+@pytest.mark.parametrize(("n", "K"), [(1, 1), (3, 5), (17, 4), (5, 0)], ids=str)
 def test_equals_the_reference_for_odd_sizes(n, K, dtype, device):
-    assert_equals_reference(make_leaves(1, 1, 3, 4, n, K), dtype, device)
+    assert_equals_reference(make_leaves(1, 1, 2, 3, n, K), dtype, device)
 
 
 def test_equals_the_reference_for_every_curvature(curvature, aggregation, device):
-    leaves = make_leaves(1, 2, 3, 4, 4, 3 if aggregation == "kernel" else 0, curvature=curvature)
+    leaves = make_leaves(1, 1, 2, 3, 4, 3 if aggregation == "kernel" else 0, curvature=curvature)
     assert_equals_reference(leaves, torch.float64, device)
 
 
@@ -121,7 +120,7 @@ def test_blocks_of_any_size_change_nothing(block, aggregation, monkeypatch):
 @pytest.mark.parametrize(("radius", "tolerance"), [(4.0, 2e-5), (8.0, 1e-3)])
 def test_float32_is_right_far_from_the_origin(radius, tolerance, aggregation, device):
     """Queries, keys and values up to ``radius`` from the origin; HLinear of the layer keeps them far nearer."""
-    leaves = make_leaves(1, 1, 6, 6, 6, 4 if aggregation == "kernel" else 0, radius=radius)
+    leaves = make_leaves(1, 1, 4, 5, 6, 4 if aggregation == "kernel" else 0, radius=radius)
     rounded = {name: leaf.float().double() for name, leaf in leaves.items()}
     out, gradients = output_and_gradients(attention.attend, leaves, torch.float32, device)
     expected, _ = output_and_gradients(attention_reference.attend, rounded)
@@ -129,9 +128,11 @@ def test_float32_is_right_far_from_the_origin(radius, tolerance, aggregation, de
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-def test_same_bits_every_time(aggregation, dtype, device):
-    leaves = make_leaves(1, 2, 5, 5, 4, 3 if aggregation == "kernel" else 0)
-    first, second = (output_and_gradients(attention.attend, leaves, dtype, device, causal=True) for _ in range(2))
+def test_same_bits_every_time(aggregation, device):
+    leaves = make_leaves(1, 2, 2, 3, 4, 3 if aggregation == "kernel" else 0)
+    first, second = (
+        output_and_gradients(attention.attend, leaves, torch.float32, device, causal=True) for _ in range(2)
+    )
     assert torch.equal(first[0], second[0])
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
 
@@ -141,7 +142,7 @@ def test_agrees_for_any_number_of_threads(threads, aggregation, monkeypatch):
     from hkconv.ops import attention_cpu
 
     monkeypatch.setattr(attention_cpu, "PAIRS_AT_ONCE", 10)
-    leaves = make_leaves(2, 2, 5, 5, 4, 3 if aggregation == "kernel" else 0)
+    leaves = make_leaves(2, 2, 5, 4, 4, 3 if aggregation == "kernel" else 0)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
