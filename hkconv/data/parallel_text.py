@@ -94,7 +94,8 @@ def _checked_line(content: bytes, place: str, empty: bool, *, is_first: bool) ->
     try:
         line = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place} is not valid UTF-8: byte {error.start + 1} is 0x{content[error.start]:02x}") from None
+        byte = f"byte {error.start + 1} is 0x{content[error.start]:02x}"
+        raise InputError(f"{place} is not valid UTF-8: {byte}") from None
     line = line.rstrip("\r\n")
     if is_first:
         line = line.removeprefix(_BYTE_ORDER_MARK)

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs: alike in length, within a budget of tokens, few in shape, and ready before they are needed.
+"""Batches of sentence pairs: alike in length, within a budget of tokens, few in shape, and ready before they are due.
 
 The batches of an epoch follow from the seed and the epoch's number alone. So a place in the data is two numbers, and a
 run that goes on from there sees what it would have seen.

@@ -84,7 +84,7 @@ class Corpus:
             flat = np.fromfile(paths["lengths"], LENGTH_TYPE)
             self.lengths = flat.reshape(self.info.pairs, 2)
         except (OSError, ValueError):
-            raise InputError(f"corpus {folder / name} is damaged: remove it, and it is made anew from the text") from None
+            raise InputError(f"corpus {folder / name} is damaged: remove it to have it made anew") from None
         ends = self.lengths.sum(1, dtype=np.int64).cumsum()
         #: Where the source of each pair begins in ``ids``; its target follows.
         self.starts = np.concatenate([[0], ends[:-1]])

@@ -66,14 +66,17 @@ def _convert(value: Any, kind: type) -> Any:
     return value if type(value) is kind else None
 
 
-def whole(default: int, least: int, help: str) -> Any:
+def whole(default: int | None, least: int, help: str, *, optional: bool = False) -> Any:
     """A whole number of at least ``least``."""
-    return rule_field(default, Rule(int, f"a whole number of at least {least}", lambda value: value >= least, help))
+    accepts = f"a whole number of at least {least}"
+    return rule_field(default, Rule(int, accepts, lambda value: value >= least, help, optional))
 
 
-def number(default: float, accepts: str, test: Callable[[float], bool], help: str) -> Any:
+def number(
+    default: float | None, accepts: str, test: Callable[[float], bool], help: str, *, optional: bool = False
+) -> Any:
     """A finite number that passes a test."""
-    return rule_field(default, Rule(float, accepts, lambda value: math.isfinite(value) and test(value), help))
+    return rule_field(default, Rule(float, accepts, lambda value: math.isfinite(value) and test(value), help, optional))
 
 
 def flag(default: bool, help: str) -> Any:
