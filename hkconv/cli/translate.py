@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from hkconv.language.scores import Score
     from hkconv.language.train import Training
 
-translate = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, score and use translators.")
+translate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@translate.callback()
+def _translate() -> None:
+    """Train a translator on parallel text, score it, and translate with it.
+
+    Example: hkconv translate train --train multi30k/train --valid multi30k/valid
+    """
+
 
 WeightsOption = Annotated[str, typer.Option(metavar="best|last|average", help="Weights of the run to use.")]
 BeamOption = Annotated[int, typer.Option(help="Hypotheses to follow at once; 1 is greedy.")]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from translation_cases import make_pairs, write_pairs
+from toy_translation import make_pairs, write_pairs
 
 from hkconv.data.parallel_text import find_parallel_text
 from hkconv.language.corpus import Corpus, encode_corpus

@@ -3,7 +3,7 @@ import os
 
 import pytest
 import torch
-from translation_cases import toy_recipe
+from toy_translation import toy_recipe
 
 from hkconv.errors import InputError
 from hkconv.language import runs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from translation_cases import make_pairs, toy_options, toy_recipe, write_pairs
+from toy_translation import make_pairs, toy_options, toy_recipe, write_pairs
 
 from hkconv.data.parallel_text import find_parallel_text
 from hkconv.errors import InputError

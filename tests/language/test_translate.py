@@ -1,5 +1,5 @@
 import pytest
-from translation_cases import make_pairs, toy_recipe
+from toy_translation import make_pairs, toy_recipe
 
 from hkconv.language import translate
 from hkconv.language.beam import BeamSettings

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from translation_cases import (
+from toy_translation import (
     SIZES,
     VOCABULARY,
     close,

@@ -1,5 +1,5 @@
 import torch
-from translation_cases import SIZES, close, sentences, shifted, small
+from toy_translation import SIZES, close, sentences, shifted, small
 
 from hkconv.models.translation.tokens import PAD
 
