@@ -19,9 +19,15 @@ from hkconv.errors import InputError
 from hkconv.language.corpus import Corpus
 from hkconv.models.translation.tokens import BEGIN, END, PAD
 
-# Widths are multiples of this: a kernel that is tuned or compiled for a shape meets few of them.
-WIDTH_STEP = 8
+# Widths are multiples of 8, above 64 of 32: a kernel or graph that is made for a shape meets few of them.
+_STEP, _LONG_STEP, _LONG = 8, 32, 64
 _AHEAD = 8
+
+
+def padded_width(length: np.ndarray, limit: int) -> np.ndarray:
+    """The width that sentences of some lengths, their ends included, are padded to; at most ``limit``."""
+    step = np.where(length <= _LONG, _STEP, _LONG_STEP)
+    return np.minimum(-(-length // step) * step, limit)
 
 
 class Batch(NamedTuple):
@@ -52,21 +58,21 @@ class Position:
 class Buckets:
     """The pairs of a corpus sorted into widths, and cut into batches.
 
-    A pair's width is its longer side with an end, rounded up to a multiple of :data:`WIDTH_STEP`. A batch has pairs of
-    one width :math:`W` and at most :math:`\\lfloor \\text{budget} / W \\rfloor` of them.
+    A pair's width is that of its longer side with an end. A batch has pairs of one width :math:`W` and at most
+    :math:`\\lfloor \\text{budget} / W \\rfloor` of them.
 
     Args:
         corpus: the pairs.
         budget: most tokens of one side of a batch, padding included.
+        fill: give every batch of a width as many rows, the last ones without a token to be predicted.
     """
 
-    def __init__(self, corpus: Corpus, budget: int):
+    def __init__(self, corpus: Corpus, budget: int, *, fill: bool = False):
         limit = corpus.info.max_length
         if budget < limit:
             raise InputError(f"batch_tokens must be at least max_length = {limit}, got {budget}")
-        self.corpus, self.budget = corpus, budget
-        longest = corpus.lengths.max(1) + 1
-        self.widths = np.minimum(-(-longest // WIDTH_STEP) * WIDTH_STEP, limit)
+        self.corpus, self.budget, self.fill = corpus, budget, fill
+        self.widths = padded_width(corpus.lengths.max(1) + 1, limit)
 
     def in_order(self) -> list[np.ndarray]:
         """The batches as numbers of pairs, by width and then as in the corpus."""
@@ -93,11 +99,15 @@ class Buckets:
         width = int(self.widths[pairs[0]])
         sources, targets = self.corpus.lengths[pairs].T
         starts = self.corpus.starts[pairs]
+        missing = self.budget // width - len(pairs) if self.fill else 0
         source = np.full((len(pairs), width), PAD, np.int64)
         target = np.full((len(pairs), width + 1), PAD, np.int64)
         self._fill(source, starts, sources, first=0)
         target[:, 0] = BEGIN
         self._fill(target, starts + sources, targets, first=1)
+        # A source of padding alone has nothing to attend to, so that further rows repeat the first.
+        source = np.concatenate([source, np.repeat(source[:1], missing, axis=0)])
+        target = np.pad(target, ((0, missing), (0, 0)), constant_values=PAD)
         count = int(targets.sum()) + len(pairs)
         return Batch(torch.from_numpy(source), torch.from_numpy(target), count, count + int(sources.sum()) + len(pairs))
 

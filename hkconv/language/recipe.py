@@ -13,7 +13,7 @@ from hkconv.training.rules import check_fields, choice, flag, number, text, whol
 MODEL_NAMES = ("hkn", "hybonet", "hatt", "transformer", "convseq2seq", "dynamicconv", "hnn++", "bibert")
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
-FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "out"}
+FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,7 @@ class TranslationRecipe:
     keep: int = whole(5, 1, "How many of the latest weights to keep, besides the best.")
     seed: int = whole(0, 0, "Seed of weights, dropout and the order of the data.")
     deterministic: bool = flag(True, "Only algorithms that repeat exactly.")
+    capture: bool = flag(False, "Replay steps as CUDA graphs: several times faster on a GPU.")
     minutes: float | None = number(
         None, "a number above 0", lambda value: value > 0, "Stop in order after this time.", optional=True
     )

@@ -13,6 +13,7 @@ from hkconv.data.parallel_text import find_parallel_text
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
+from hkconv.language.captured_step import check_capture
 from hkconv.language.corpus import Corpus, encode_corpus
 from hkconv.language.recipe import TranslationRecipe, check_resumed
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
@@ -59,6 +60,8 @@ def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, 
     watcher = watcher or Watcher()
     deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
     device = find_device(recipe.device)
+    if recipe.capture:
+        check_capture(device)
     folder = _continued_folder(recipe) if resume else _begin(recipe, watcher)
     watcher.told(f"run {folder}")
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
@@ -124,4 +127,5 @@ def _load_buckets(
     watcher.told(f"{part}: {info.pairs:,} pairs, {info.tokens:,} tokens")
     if info.report is not None:
         watcher.told(f"{part}: {info.report}")
-    return Buckets(corpus, recipe.batch_tokens)
+    # Validation is not captured, and need not pay for rows that count for nothing.
+    return Buckets(corpus, recipe.batch_tokens, fill=recipe.capture and part == "train")

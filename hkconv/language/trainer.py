@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,20 +15,18 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Batch, Buckets, Position, prefetch, training_batches
+from hkconv.language.captured_step import CapturedStep
 from hkconv.language.log import LogEntry, append_entry, forget_after
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.schedule import noam
 from hkconv.language.state import Progress, restore_state, save_state
+from hkconv.language.step import Step
 from hkconv.training.finite import first_non_finite
-from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.seeds import seed_everything
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-# As Vaswani et al. (2017).
-BETAS, EPSILON = (0.9, 0.98), 1e-9
 
 
 class Watcher:
@@ -70,12 +69,13 @@ class Trainer:
         self.train, self.valid, self.device, self.watcher = train, valid, device, watcher
         seed_everything(recipe.seed)
         self.model = runs.build_model(recipe, tokenizer).to(device).train()
-        self.optimizer = RiemannianAdam(self.model.parameters(), betas=BETAS, eps=EPSILON)
+        make_step = CapturedStep if recipe.capture else Step
+        self.step = make_step(self.model, partial(self._loss, smoothing=recipe.label_smoothing), recipe.clip)
         self.progress = Progress()
         state = folder / runs.STATE_FILE
         if state.exists():
             digest = train.corpus.info.digest
-            self.progress = restore_state(state, self.model, self.optimizer, tokenizer, digest)
+            self.progress = restore_state(state, self.model, self.step.optimizer, tokenizer, digest)
         forget_after(folder / runs.LOG_FILE, self.progress.step)
         self.clock = time.perf_counter()
 
@@ -98,23 +98,14 @@ class Trainer:
             self._save_state()
 
     def _take_step(self, batches: Iterator[tuple[Position, Batch]]) -> None:
-        progress, chosen = self.progress, list(islice(batches, self.recipe.accumulate))
-        target_tokens = sum(batch.target_tokens for _, batch in chosen)
-        self.optimizer.zero_grad()
-        losses = []
-        for _, batch in chosen:
-            loss = self._loss(batch, self.recipe.label_smoothing) / target_tokens
-            loss.backward()
-            losses.append(loss.detach())
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip, foreach=True)
+        progress = self.progress
+        positions, chosen = zip(*islice(batches, self.recipe.accumulate))
         progress.step += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._lr()
-        self.optimizer.step()
-        progress.position, self.last_batch = chosen[-1]
-        progress.target_tokens += target_tokens
-        progress.new_tokens += sum(batch.tokens for _, batch in chosen)
-        progress.losses.append(torch.stack(losses).sum())
+        loss, norm = self.step(list(chosen), self._lr())
+        progress.position, self.last_batch = positions[-1], chosen[-1]
+        progress.target_tokens += sum(batch.target_tokens for batch in chosen)
+        progress.new_tokens += sum(batch.tokens for batch in chosen)
+        progress.losses.append(loss)
         progress.norms.append(norm)
 
     def _loss(self, batch: Batch, smoothing: float) -> Tensor:
@@ -134,7 +125,7 @@ class Trainer:
 
     def _save_state(self) -> None:
         path, digest = self.folder / runs.STATE_FILE, self.train.corpus.info.digest
-        save_state(path, self.model, self.optimizer, self.tokenizer, self.progress, digest)
+        save_state(path, self.model, self.step.optimizer, self.tokenizer, self.progress, digest)
         self.clock = time.perf_counter()
 
     def _log(self, *, validate: bool = False) -> LogEntry:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hkconv.language.batches import WIDTH_STEP
+from hkconv.language.batches import padded_width
 from hkconv.language.beam import BeamSettings, beam_search
 from hkconv.language.runs import TranslationRun
 from hkconv.models.translation.tokens import END, PAD
@@ -68,4 +69,4 @@ class Translator:
         return padded.to(self.device)
 
     def _width(self, tokens: int) -> int:
-        return min(-(-(tokens + 1) // WIDTH_STEP) * WIDTH_STEP, self.limit + 1)
+        return int(padded_width(np.array(tokens + 1), self.limit + 1))

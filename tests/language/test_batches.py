@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hkconv.errors import InputError
-from hkconv.language.batches import WIDTH_STEP, Buckets, Position, prefetch, training_batches
+from hkconv.language.batches import Buckets, Position, padded_width, prefetch, training_batches
 from hkconv.models.translation.tokens import BEGIN, END, PAD
 
 
@@ -22,7 +22,7 @@ def test_no_batch_is_above_the_budget_and_few_are_far_below(corpus, budget):
     loaded = [buckets.load(pairs) for pairs in buckets.shuffled(0, 0)]
     assert all(batch.source.numel() <= budget for batch in loaded)
     widths = {batch.source.size(1) for batch in loaded}
-    assert all(width % WIDTH_STEP == 0 for width in widths)
+    assert all(width % 8 == 0 for width in widths)
     # One batch of each width is what was left over; every other is as full as can be.
     full = [batch for batch in loaded if batch.source.numel() + batch.source.size(1) > budget]
     assert len(full) >= len(loaded) - len(widths)
@@ -40,7 +40,7 @@ def test_a_batch_holds_the_ids_of_its_pairs(corpus, text, tokenizer):
         assert batch.target_tokens == (batch.target[:, 1:] != PAD).sum()
         assert batch.tokens == batch.target_tokens + (batch.source != PAD).sum()
         longest = max(len(side) + 1 for pair in sides for side in pair)
-        assert longest <= batch.source.size(1) < longest + WIDTH_STEP
+        assert longest <= batch.source.size(1) < longest + 8
         assert batch.target.size(1) == batch.source.size(1) + 1
 
 
@@ -52,6 +52,30 @@ def test_the_widest_batch_is_no_wider_than_the_limit(text, tokenizer, tmp_path):
     assert max(buckets.load(pairs).source.size(1) for pairs in buckets.in_order()) == 27
     with pytest.raises(InputError, match="batch_tokens must be at least max_length = 27, got 26"):
         Buckets(Corpus(tmp_path / "corpus", "odd"), 26)
+
+
+def test_widths_are_few():
+    lengths = np.arange(1, 257)
+    widths = padded_width(lengths, 250)
+    assert (widths >= np.minimum(lengths, 250)).all()
+    assert (widths[:64] - lengths[:64] < 8).all()
+    assert sorted(set(widths.tolist())) == [8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 160, 192, 224, 250]
+
+
+def test_filled_batches_have_one_shape_a_width_and_the_same_tokens(corpus):
+    plain, filled = Buckets(corpus, 300), Buckets(corpus, 300, fill=True)
+    shapes = set()
+    for pairs in plain.shuffled(0, 0):
+        batch, full = plain.load(pairs), filled.load(pairs)
+        rows = len(pairs)
+        shapes.add(tuple(full.source.shape))
+        assert torch.equal(full.source[:rows], batch.source)
+        assert torch.equal(full.target[:rows], batch.target)
+        assert (full.source[rows:] == full.source[0]).all()
+        assert (full.target[rows:] == PAD).all()
+        assert (full.target_tokens, full.tokens) == (batch.target_tokens, batch.tokens)
+    assert len(shapes) == len({width for _, width in shapes})
+    assert all(rows == 300 // width for rows, width in shapes)
 
 
 def test_epochs_differ_and_follow_from_the_seed(corpus):

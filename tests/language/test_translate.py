@@ -12,7 +12,7 @@ from hkconv.language.translate import Translator
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     return load_run(
-        train_translator(toy_recipe(folder, steps=200, validate_every=200, log_every=100, dim=16, warmup=100)).folder
+        train_translator(toy_recipe(folder, steps=100, validate_every=100, log_every=100, dim=16, warmup=50)).folder
     )
 
 
