@@ -87,7 +87,7 @@ def test_a_beam_of_one_is_greedy(model, source):
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [2, 5])
-def test_scores_are_those_of_the_tokens_and_no_worse_than_greedy_without_penalty(model, source, beam):
+def test_scores_are_those_of_the_tokens(model, source, beam):
     settings = BeamSettings(beam=beam, length_penalty=1.0)
     found = beam_search(model, source, 16, settings)
     for sentence, row, score in zip(source, found.tokens, found.score):

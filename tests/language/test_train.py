@@ -69,18 +69,19 @@ def test_same_seed_same_curve(tmp_path, changes):
 
 
 def test_stopping_for_time_and_going_on_equals_one_training(tmp_path, monkeypatch):
-    recipe = toy_recipe(folder_for(tmp_path, "whole"), dropout=0.3)
-    whole = train_translator(recipe)
+    changes = {"dropout": 0.3, "log_every": 4, "validate_every": 100}
+    whole = train_translator(toy_recipe(folder_for(tmp_path, "whole"), **changes))
     assert whole.is_finished
-    part = toy_recipe(folder_for(tmp_path, "part"), dropout=0.3, minutes=1e-9)
+    part = toy_recipe(folder_for(tmp_path, "part"), **changes, minutes=1e-9)
     # A deadline that has passed: nothing is trained, but everything is there to go on with.
     assert train_translator(part).step == 0
     clock = iter(range(10**6))
     with monkeypatch.context() as patch:
         # One tick a look: the time is up after a few steps, between two lines of the log.
         patch.setattr(time, "perf_counter", lambda: float(next(clock)))
-        stopped = train_translator(replace(part, minutes=0.25), resume=True)
-    assert 0 < stopped.step < 12
+        stopped = train_translator(replace(part, minutes=0.17), resume=True)
+    assert 4 < stopped.step < 12
+    assert stopped.step % 4 != 0
     assert not stopped.is_finished
     resumed = train_translator(replace(part, minutes=None), resume=True)
     assert resumed.is_finished
