@@ -63,27 +63,29 @@ def decoded_stepwise(model, target, memory):
     return torch.cat([model.decode(token, memory, state) for token in target.split(1, dim=1)], dim=1)
 
 
-def train_to_reverse(model, generator, steps, lr, batch=32, lengths=(2, 4)):
-    """Train a model to write words backwards; returns the losses."""
+def train_to_reverse(model, generator, steps, lr, lengths):
+    """Train a model to write words backwards, with a learning rate that falls to 0; returns the losses."""
     optimizer = hkconv.RiemannianAdam(model.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
     losses = []
     for _ in range(steps):
-        source, target = reverse_task(generator, batch, lengths)
+        source, target = reverse_task(generator, 32, lengths)
         logits = model(source, shifted(target))
         loss = F.cross_entropy(logits.transpose(1, 2), target, ignore_index=PAD)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         losses.append(loss.item())
     return losses
 
 
-def reverse_task(generator, batch, lengths):
+def reverse_task(generator, count, lengths):
     """Sentences of random words, and the same words backwards."""
-    counts = torch.randint(lengths[0], lengths[1] + 1, (batch,), generator=generator).tolist()
-    source = sentences(generator, counts)
-    rows = [F.pad(row[:count].flip(0), (0, 1), value=END) for row, count in zip(source, counts)]
+    lengths = torch.randint(lengths[0], lengths[1] + 1, (count,), generator=generator).tolist()
+    source = sentences(generator, lengths)
+    rows = [F.pad(row[:length].flip(0), (0, 1), value=END) for row, length in zip(source, lengths)]
     return source, torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 

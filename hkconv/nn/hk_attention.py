@@ -1,5 +1,6 @@
 """Multi-head attention between points, with HKConv or HyboNet's centroid as the aggregation of values."""
 
+import math
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
-from hkconv.ops import attention_reference
+from hkconv.ops import attention, attention_reference
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.points import kernel_points
 
@@ -107,11 +108,21 @@ class HKAttention(torch.nn.Module):
             points = kernel_points(kernel_size, head_dim, curvature_value(curvature)).to(torch.get_default_dtype())
             relift_(points, curvature_value(curvature))
             self.register_buffer("points", points)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        r"""Those of all HLinear, but with queries and keys of length :math:`\sqrt n` and values of length 1 a head.
+
+        HLinear's own unit length, divided among the heads, would leave all keys about equally far from a query: a fresh
+        layer would weigh them alike, and learn to tell them apart slowly. With :math:`\sqrt n` scores differ as much
+        as those of a fresh Euclidean attention.
+        """
         for module in (self.query, self.key, self.value, self.out, self.linear):
             if module is not None:
                 module.reset_parameters()
+        with torch.no_grad():
+            for module, length in ((self.query, self.dim), (self.key, self.dim), (self.value, self.num_heads)):
+                module.log_scale.add_(0.5 * math.log(length))
 
     def forward(
         self,
@@ -191,7 +202,7 @@ class HKAttention(torch.nn.Module):
             # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
             piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
             return attention_reference.attend(query, key, value, **rest, piecewise=piecewise)
-        return attention_reference.attend(query, key, value, **rest, piecewise=True)
+        return attention.attend(query, key, value, **rest)
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

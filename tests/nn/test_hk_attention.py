@@ -220,6 +220,16 @@ def test_learned_curvature_gets_its_gradient(backend):
     torch.testing.assert_close(gradient, difference, rtol=1e-6, atol=1e-9)
 
 
+@torch.no_grad()
+def test_fresh_heads_have_queries_and_keys_of_length_sqrt_n_and_unit_values_and_scores_that_differ():
+    layer, x = HKAttention(64, 4), lorentz.lift(torch.randn(2, 50, 64))
+    query, key, value = (layer._split(linear(x))[..., 1:] for linear in (layer.query, layer.key, layer.value))
+    for points, length in ((query, 4.0), (key, 4.0), (value, 1.0)):
+        assert abs(points.norm(dim=-1).square().mean().sqrt() - length) < 0.01
+    scores = lorentz.dist(lorentz.lift(query).unsqueeze(3), lorentz.lift(key).unsqueeze(2)).square() / 4
+    assert scores.std(-1).mean() > 0.3
+
+
 def test_reset_repr_and_bad_input():
     layer = make()
     layer.reset_parameters()

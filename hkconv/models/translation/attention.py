@@ -20,16 +20,18 @@ class Attention(torch.nn.Module):
         dim: dimension :math:`n` of the states.
         num_heads: number :math:`H` of heads.
         memory_dim: dimension of the states :math:`Y` attended to, ``dim`` if not given.
+        head_features: numbers that the maps give each head, :math:`n/H` if not given.
 
     Shapes: ``(B, T, dim)`` and memory ``(B, S, memory_dim)`` with padding ``(B, S)`` to ``(B, T, dim)``.
     """
 
-    def __init__(self, dim: int, num_heads: int, memory_dim: int | None = None):
+    def __init__(self, dim: int, num_heads: int, memory_dim: int | None = None, *, head_features: int | None = None):
         super().__init__()
         self.num_heads = num_heads
-        self.query = torch.nn.Linear(dim, dim)
-        self.key = torch.nn.Linear(memory_dim or dim, dim)
-        self.value = torch.nn.Linear(memory_dim or dim, dim)
+        features = dim if head_features is None else num_heads * head_features
+        self.query = torch.nn.Linear(dim, features)
+        self.key = torch.nn.Linear(memory_dim or dim, features)
+        self.value = torch.nn.Linear(memory_dim or dim, features)
         self.out = torch.nn.Linear(dim, dim)
         for linear in (self.query, self.key, self.value, self.out):
             torch.nn.init.xavier_uniform_(linear.weight)
@@ -63,6 +65,7 @@ class Attention(torch.nn.Module):
     def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self._split(self.key(memory)), self._split(self.value(memory))
 
+    # The next two are what a system with another kind of attention changes.
     def _attend(self, x: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
         heads = F.scaled_dot_product_attention(self._split(self.query(x)), key, value, attn_mask=seen)
         return self.out(heads.transpose(1, 2).flatten(2))

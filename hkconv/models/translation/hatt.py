@@ -44,12 +44,7 @@ class HyperbolicAttention(Attention):
     """
 
     def __init__(self, dim: int, num_heads: int):
-        super().__init__(dim, num_heads)
-        for name in ("query", "key", "value"):
-            linear = torch.nn.Linear(dim, dim + num_heads)
-            torch.nn.init.xavier_uniform_(linear.weight)
-            torch.nn.init.zeros_(linear.bias)
-            setattr(self, name, linear)
+        super().__init__(dim, num_heads, head_features=dim // num_heads + 1)
         self.log_sharpness = torch.nn.Parameter(torch.zeros(num_heads))
 
     def _split(self, x: Tensor) -> Tensor:

@@ -158,7 +158,8 @@ class Seq2Seq(torch.nn.Module):
         return DecodingState(0, [{} for _ in self.decoder])
 
     def reorder(self, state: DecodingState, memory: Memory, index: Tensor) -> tuple[DecodingState, Memory]:
-        """State and memory of the hypotheses ``index``, ``(B',)``; one can be named several times."""
+        """State and memory of the hypotheses ``index``, ``(B',)``; one can be named several times. The state that was
+        given is of no use afterwards."""
         caches = [_pick(cache, index) for cache in state.caches]
         return DecodingState(state.length, caches), memory.pick(index)
 
