@@ -19,6 +19,7 @@ from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
 from hkconv.cli.train import train
+from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
 from hkconv.errors import InputError
 
@@ -76,6 +77,7 @@ app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
 app.command()(report)
+app.add_typer(translate, name="translate")
 
 
 def run() -> None:

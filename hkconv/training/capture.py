@@ -57,16 +57,23 @@ class Captured:
         function: computes one tensor from tensors that stay where they are. It runs ``WARM_UPS + 1`` times first.
         owner: whom to name if it waits for the GPU, which a graph cannot.
         undo: takes back what these first runs did.
+        pool: of :func:`torch.cuda.graph_pool_handle`: memory that graphs share which never run at the same time.
     """
 
-    def __init__(self, function: Callable[[], Tensor], owner: torch.nn.Module, undo: Callable[[], None] | None = None):
+    def __init__(
+        self,
+        function: Callable[[], Tensor],
+        owner: torch.nn.Module,
+        undo: Callable[[], None] | None = None,
+        pool: tuple[int, int] | None = None,
+    ):
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(next(owner.parameters()).device):
             _warm_up(function, type(owner).__name__)
             if undo is not None:
                 undo()
             try:
-                with torch.cuda.graph(self.graph):
+                with torch.cuda.graph(self.graph, pool=pool):
                     self.output = function()
             except Exception as error:
                 raise CaptureBrokenError(str(error).splitlines()[0]) from error

@@ -1,0 +1,63 @@
+"""One step of training a translator: the gradient of some batches together, clipped, and an update."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hkconv.language.batches import Batch
+from hkconv.training.optimizer import RiemannianAdam
+
+# As Vaswani et al. (2017).
+BETAS, EPSILON = (0.9, 0.98), 1e-9
+
+
+class Step:
+    """A step, operation by operation.
+
+    Args:
+        model: the translator.
+        batch_loss: the summed loss of a batch.
+        clip: largest norm of the gradient of all parameters, as one vector.
+    """
+
+    def __init__(self, model: torch.nn.Module, batch_loss: Callable[[Batch], Tensor], clip: float):
+        self.model, self.batch_loss, self.clip = model, batch_loss, clip
+        self.optimizer = self._make_optimizer()
+
+    def __call__(self, batches: list[Batch], lr: float) -> tuple[Tensor, Tensor]:
+        """Step down the gradient of the loss a target token of all batches together.
+
+        Args:
+            batches: on the model's device.
+            lr: learning rate.
+
+        Returns:
+            That loss before the step and the norm of its gradient before clipping, 0-d tensors that nobody has looked
+            at yet.
+        """
+        tokens = sum(batch.target_tokens for batch in batches)
+        self._clear()
+        losses = [self._accumulate(batch, tokens) for batch in batches]
+        return torch.stack(losses).sum(), self._update(lr)
+
+    def _make_optimizer(self) -> RiemannianAdam:
+        return RiemannianAdam(self.model.parameters(), betas=BETAS, eps=EPSILON)
+
+    def _clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def _accumulate(self, batch: Batch, tokens: int) -> Tensor:
+        loss = self.batch_loss(batch) / tokens
+        loss.backward()
+        return loss.detach()
+
+    def _update(self, lr: float) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return self._clip_and_move()
+
+    def _clip_and_move(self) -> Tensor:
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
+        self.optimizer.step()
+        return norm
