@@ -102,9 +102,7 @@ def treebank_files(folder: str | Path) -> dict[str, Path]:
         names = sorted(path for end in ("", ".gz") for path in folder.glob(f"*{part}.conllu{end}"))
         if len(names) != 1:
             listed = ", ".join(path.name for path in names) or "none"
-            raise InputError(
-                f"treebank {folder} must have one file *{part}.conllu or *{part}.conllu.gz, found {listed}"
-            )
+            raise InputError(f"treebank {folder} must have one file *{part}.conllu or .conllu.gz, found {listed}")
         found[part] = names[0]
     return found
 
@@ -151,9 +149,7 @@ def _row(path: Path, number: int, line: str, expected: int) -> _Row | None:
     if isinstance(token["id"], tuple):
         return None
     if token["id"] != expected:
-        raise InputError(
-            f"{path}, line {number}: words are numbered 1, 2, 3, ..., expected {expected}, got {line[:20]!r}"
-        )
+        raise InputError(f"{path}, line {number}: words are numbered from 1, expected {expected}, got {token['id']}")
     if token["head"] is None:
         raise InputError(f"{path}, line {number}: word {expected} {token['form']!r} has no head: 0 is the root's")
     return _Row(number, token["form"], token["xpos"], token["head"])
