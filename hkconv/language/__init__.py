@@ -1,0 +1,1 @@
+"""Translation and what its encoders know of syntax: batches of text, beam search, scores, structural probes."""
