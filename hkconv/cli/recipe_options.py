@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hkconv.training.recipe import rule_of
+from hkconv.training.rules import rule_of
 
 ALIASES = {"models": ["--model"]}
 

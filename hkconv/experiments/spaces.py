@@ -7,7 +7,8 @@ from typing import Any
 from hkconv.data import NodeDataset
 from hkconv.errors import InputError
 from hkconv.training.building import HKN_FIELDS
-from hkconv.training.recipe import Recipe, rule_of
+from hkconv.training.recipe import Recipe
+from hkconv.training.rules import rule_of
 from hkconv.training.tasks import Dataset
 
 # Fields of HKN that tell apart the variants of the paper's ablations: a search is for one variant.

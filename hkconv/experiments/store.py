@@ -6,14 +6,13 @@ stays where it is, is reported and otherwise passed over.
 
 import json
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from hkconv.errors import InputError
-from hkconv.training.files import make_folder
+from hkconv.training.files import append_json, make_folder
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import FREE_ON_RESUME
 
@@ -86,20 +85,7 @@ def append(folder: Path, record: Record) -> None:
         folder: of the results; made if it is not there.
         record: plain data, without NaN or Inf.
     """
-    path = make_folder(folder, "results") / f"{record['table']}.jsonl"
-    line = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            # Half a line, left by a full disk or a lost machine, must not swallow this one.
-            content = line if _ends_a_line(handle) else b"\n" + line
-            if os.write(handle, content) != len(content):
-                raise InputError(f"results {path} cannot be written: the disk is full")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise InputError(f"results {path} cannot be written ({error.strerror})") from None
+    append_json(make_folder(folder, "results") / f"{record['table']}.jsonl", record, "results")
 
 
 def read(folder: Path, tables: Iterable[str]) -> tuple[list[Record], list[Damage]]:
@@ -141,11 +127,6 @@ def failed(records: Iterable[Record]) -> dict[str, Record]:
     succeeded = finished(records)
     failures = {identity(record): record for record in records if "error" in record}
     return {key: record for key, record in failures.items() if key not in succeeded}
-
-
-def _ends_a_line(handle: int) -> bool:
-    size = os.fstat(handle).st_size
-    return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Translation and what its encoders know of syntax: batches of text, beam search, scores, structural probes."""
+"""Language: translation from parallel text to scores, and probes of what its encoders know of syntax."""

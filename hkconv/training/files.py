@@ -34,6 +34,29 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
+def append_json(path: Path, value: Any, what: str) -> None:
+    """Add a line of JSON to a file: one write, safely on the disk when this returns.
+
+    Args:
+        path: the file; made if it is not there.
+        value: plain data, without NaN or Inf.
+        what: how an error calls the file.
+    """
+    line = (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            # Half a line, left by a full disk or a lost machine, must not swallow this one.
+            content = line if _ends_a_line(handle) else b"\n" + line
+            if os.write(handle, content) != len(content):
+                raise InputError(f"{what} {path} cannot be written: the disk is full")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise InputError(f"{what} {path} cannot be written ({error.strerror})") from None
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -72,6 +95,11 @@ def make_folder(path: Path, argument: str) -> Path:
     except OSError as error:
         raise InputError(f"{argument} must be a folder that can be written to, got {path} ({error.strerror})") from None
     return path
+
+
+def _ends_a_line(handle: int) -> bool:
+    size = os.fstat(handle).st_size
+    return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
 
 
 def _umask() -> int:

@@ -1,0 +1,80 @@
+"""Everything that training a translator can be told, as one checked object.
+
+It imports neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from hkconv.errors import InputError, did_you_mean
+from hkconv.training.rules import check_fields, choice, flag, number, text, whole
+
+MODEL_NAMES = ("hkn", "hybonet", "hatt", "transformer", "convseq2seq", "dynamicconv", "hnn++", "bibert")
+
+# Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
+FREE_ON_RESUME = {"train", "valid", "steps", "minutes", "device", "out"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRecipe:
+    """The training of one translator; ``hkconv translate train --help`` says what each field is for."""
+
+    train: str = text(None, "the common beginning of two files' names", "Training text: files TRAIN.en and TRAIN.de.")
+    valid: str = text(None, "the common beginning of two files' names", "Validation text, named likewise.")
+    source: str = text("en", "the ending of a file's name", "Language to translate from.")
+    target: str = text("de", "the ending of a file's name", "Language to translate to.")
+    model: str = choice("hkn", MODEL_NAMES, "System to train.")
+    dim: int = whole(64, 1, "Dimension of the model.")
+    num_heads: int | None = whole(None, 1, "Heads; by default 4 up to dimension 64, else 8.", optional=True)
+    feedforward_dim: int | None = whole(None, 1, "Width of the feed-forward blocks, else 4 x dim.", optional=True)
+    num_layers: int = whole(6, 1, "Layers of the encoder, and of the decoder.")
+    dropout: float = number(0.1, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
+    max_length: int = whole(256, 2, "Most tokens of a sentence; pairs with a longer one are left out and counted.")
+    merges: int = whole(10_000, 0, "Merges of the joint byte-pair encoding.")
+    batch_tokens: int = whole(4096, 2, "Most tokens of one side of a batch, padding included.")
+    accumulate: int = whole(1, 1, "Batches to a step.")
+    steps: int = whole(20_000, 1, "Steps in all; a finished run goes on if this is raised.")
+    lr: float = number(1.0, "a number above 0", lambda value: value > 0, "Factor of the Noam schedule.")
+    warmup: int = whole(4000, 1, "Steps until the highest learning rate.")
+    label_smoothing: float = number(
+        0.1, "at least 0 and below 1", lambda value: 0 <= value < 1, "Share of the target spread over all tokens."
+    )
+    clip: float = number(1.0, "a number above 0", lambda value: value > 0, "Largest norm of a step's gradient.")
+    bf16: bool = flag(False, "Matrix products in bfloat16, geometry in float32.")
+    validate_every: int = whole(500, 1, "Steps from one validation and checkpoint to the next.")
+    log_every: int = whole(50, 1, "Steps from one line of the log to the next.")
+    keep: int = whole(5, 1, "How many of the latest weights to keep, besides the best.")
+    seed: int = whole(0, 0, "Seed of weights, dropout and the order of the data.")
+    deterministic: bool = flag(True, "Only algorithms that repeat exactly.")
+    minutes: float | None = number(
+        None, "a number above 0", lambda value: value > 0, "Stop in order after this time.", optional=True
+    )
+    device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
+    out: str | None = text(None, "a folder", "Folder of the run; by default a new one in runs/.", optional=True)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.batch_tokens < self.max_length:
+            raise InputError(f"batch_tokens must be at least max_length = {self.max_length}, got {self.batch_tokens}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON can hold them."""
+        return asdict(self)
+
+
+def make_translation_recipe(values: Mapping[str, Any]) -> TranslationRecipe:
+    """A recipe from names and values; an :class:`InputError` names an unknown key with the nearest known one."""
+    known = [entry.name for entry in fields(TranslationRecipe)]
+    for key in values:
+        if key not in known:
+            raise InputError(f"unknown key {key!r} in the recipe; {did_you_mean(key, known)}")
+    return TranslationRecipe(**values)
+
+
+def check_resumed(stored: TranslationRecipe, wanted: TranslationRecipe) -> None:
+    """Refuse a recipe that would make another run of the one it goes on with."""
+    for entry in fields(TranslationRecipe):
+        before, now = getattr(stored, entry.name), getattr(wanted, entry.name)
+        if entry.name not in FREE_ON_RESUME and before != now:
+            raise InputError(f"{entry.name} cannot change when a run is resumed: it has {before!r}, got {now!r}")

@@ -1,0 +1,246 @@
+"""The folder of a translation run: what is in it, and how to have its translator back.
+
+====================================  ===================================================================
+``config.json``                       the recipe, and what made the run
+``tokenizer.json``                    the subwords
+``corpus/``                           the text as ids; made anew from the text where it is missing
+``state.safetensors``                 all that training goes on from: weights, optimizer, generators, place
+``weights/step-000500.safetensors``   weights alone: the latest few, and those with the best validation loss
+``log.jsonl``                         the loss curve, one line each few steps
+``scores.jsonl``                      one line each evaluation
+====================================  ===================================================================
+
+To go on with a run elsewhere, the first two, the state and the text (or the corpus) are enough; to translate, the first
+two and weights.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from hkconv import __version__
+from hkconv.errors import InputError
+from hkconv.language.averaging import load_average
+from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
+from hkconv.language.tokenizer import load_tokenizer
+from hkconv.models.translation import create_translator
+from hkconv.models.translation.seq2seq import Seq2Seq
+from hkconv.training.environment import source_commit, versions
+from hkconv.training.files import append_json, make_folder, read_json, write_bytes, write_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+TOKENIZER_FILE = "tokenizer.json"
+STATE_FILE = "state.safetensors"
+LOG_FILE = "log.jsonl"
+SCORES_FILE = "scores.jsonl"
+WEIGHTS_FOLDER = "weights"
+CORPUS_FOLDER = "corpus"
+WEIGHTS_CHOICES = ("best", "last", "average")
+
+
+@dataclass(frozen=True)
+class TranslationRun:
+    """A trained translator.
+
+    Args:
+        folder: of its run.
+        recipe: how it was trained.
+        model: in evaluation mode.
+        tokenizer: of source and target.
+        steps: the steps whose weights it has; several if they were averaged.
+    """
+
+    folder: Path
+    recipe: TranslationRecipe
+    model: Seq2Seq
+    tokenizer: "Tokenizer"
+    steps: list[int]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A file of weights: where it is, after which step it was written, and how good it is."""
+
+    path: Path
+    step: int
+    validation_loss: float
+
+
+def load_run(folder: Path | str, weights: str = "best", device: torch.device | str = "cpu") -> TranslationRun:
+    """The translator of a run. Nothing from the files is executed.
+
+    Args:
+        folder: of the run.
+        weights: ``"best"`` by validation loss, ``"last"``, or ``"average"`` of the latest that are kept.
+        device: where the model goes.
+    """
+    folder = Path(folder)
+    recipe = read_recipe(folder)
+    if weights not in WEIGHTS_CHOICES:
+        raise InputError(f"weights must be one of {', '.join(WEIGHTS_CHOICES)}, got {weights!r}")
+    tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
+    chosen = _choose(list_weights(folder), weights, recipe.keep, folder)
+    model = build_model(recipe, tokenizer)
+    states = [read_weights(entry.path, model, tokenizer) for entry in chosen]
+    load_average(model, states)
+    return TranslationRun(folder, recipe, model.to(device).eval(), tokenizer, [entry.step for entry in chosen])
+
+
+def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
+    """The translator of a recipe, untrained."""
+    return create_translator(
+        recipe.model,
+        tokenizer.get_vocab_size(),
+        dim=recipe.dim,
+        num_heads=recipe.num_heads,
+        feedforward_dim=recipe.feedforward_dim,
+        num_layers=recipe.num_layers,
+        dropout=recipe.dropout,
+        max_length=recipe.max_length,
+    )
+
+
+def write_config(folder: Path, recipe: TranslationRecipe) -> None:
+    """Begin a run: with this file a folder is one."""
+    made_by = {"versions": versions(), "commit": source_commit()}
+    content = {"format_version": FORMAT_VERSION, "recipe": recipe.as_dict(), **made_by}
+    write_json(make_folder(folder, "out") / CONFIG_FILE, content)
+
+
+def read_recipe(folder: Path) -> TranslationRecipe:
+    """The recipe of a run."""
+    if not (folder / CONFIG_FILE).is_file():
+        raise InputError(f"run must be a folder that `hkconv translate train` made, got {folder}")
+    config = read_json(folder / CONFIG_FILE, "the run's configuration")
+    if config.get("format_version") != FORMAT_VERSION or not isinstance(config.get("recipe"), dict):
+        found = config.get("format_version")
+        raise InputError(f"run {folder} has format version {found!r}; this hkconv reads {FORMAT_VERSION}")
+    return make_translation_recipe(config["recipe"])
+
+
+def append_score(folder: Path, record: dict[str, Any]) -> None:
+    """Add an evaluation to those of a run, with what made it."""
+    made_by = {"hkconv": __version__, "commit": source_commit()}
+    append_json(folder / SCORES_FILE, {**record, **made_by}, "the run's scores")
+
+
+def tokenizer_digest(tokenizer: "Tokenizer") -> str:
+    """Which tokenizer it is; weights are of use with one only."""
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and plain data as one file, atomically.
+
+    Args:
+        path: the file.
+        tensors: on any device.
+        facts: what JSON can hold.
+    """
+    # Cloned, because the format refuses tensors that share memory, as tied weights do.
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    write_bytes(path, to_safetensors(copies, {"facts": json.dumps({"format_version": FORMAT_VERSION, **facts})}))
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The plain data of :func:`write_tensors`."""
+    return _read(path, with_tensors=False)[1]
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the plain data of :func:`write_tensors`."""
+    return _read(path, with_tensors=True)
+
+
+def write_weights(folder: Path, model: Seq2Seq, tokenizer: "Tokenizer", step: int, validation_loss: float) -> None:
+    """Keep the weights of a step."""
+    path = make_folder(folder / WEIGHTS_FOLDER, "out") / f"step-{step:06d}.safetensors"
+    facts = {"step": step, "validation_loss": validation_loss, **vocabulary_facts(tokenizer)}
+    write_tensors(path, model.state_dict(), facts)
+
+
+def vocabulary_facts(tokenizer: "Tokenizer") -> dict[str, Any]:
+    """What weights remember of their tokenizer."""
+    return {"vocabulary": tokenizer.get_vocab_size(), "tokenizer": tokenizer_digest(tokenizer)}
+
+
+def list_weights(folder: Path) -> list[Weights]:
+    """The weights of a run that are kept, the latest last."""
+    found = []
+    for path in sorted((folder / WEIGHTS_FOLDER).glob("step-*.safetensors")):
+        facts = read_facts(path)
+        found.append(Weights(path, facts["step"], facts["validation_loss"]))
+    return sorted(found, key=lambda entry: entry.step)
+
+
+def best_of(found: list[Weights]) -> Weights | None:
+    """Those with the lowest validation loss, the earliest among equals."""
+    return min(found, key=lambda entry: entry.validation_loss, default=None)
+
+
+def prune_weights(folder: Path, keep: int) -> None:
+    """Remove all weights but the latest ``keep`` and the best."""
+    found = list_weights(folder)
+    best = best_of(found)
+    for entry in found[:-keep]:
+        if entry is not best:
+            entry.path.unlink(missing_ok=True)
+
+
+def read_weights(path: Path, model: Seq2Seq, tokenizer: "Tokenizer") -> dict[str, Tensor]:
+    """Weights for a model, refused where they are of another vocabulary or another shape."""
+    tensors, facts = read_tensors(path)
+    check_vocabulary(facts, tokenizer, path)
+    check_shapes(model, tensors, path)
+    return tensors
+
+
+def check_vocabulary(facts: dict[str, Any], tokenizer: "Tokenizer", path: Path) -> None:
+    """Refuse weights that were trained with another tokenizer."""
+    size = tokenizer.get_vocab_size()
+    if facts.get("vocabulary") != size:
+        raise InputError(f"{TOKENIZER_FILE} has {size} tokens, but checkpoint {path} has {facts.get('vocabulary')}")
+    if facts.get("tokenizer") != tokenizer_digest(tokenizer):
+        raise InputError(f"{TOKENIZER_FILE} is not the tokenizer that checkpoint {path} was trained with")
+
+
+def check_shapes(model: Seq2Seq, tensors: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights of another model."""
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        shapes = [tuple(where[name].shape) if name in where else None for where in (tensors, expected)]
+        if shapes[0] != shapes[1]:
+            found, wanted = (shape or "nothing" for shape in shapes)
+            raise InputError(f"checkpoint {path} does not fit the run: {name!r} is {found}, expected {wanted}")
+
+
+def _choose(found: list[Weights], weights: str, keep: int, folder: Path) -> list[Weights]:
+    if not found:
+        raise InputError(f"run {folder} has no weights yet: they are written at the first validation")
+    return {"best": [best_of(found)], "last": found[-1:], "average": found[-keep:]}[weights]
+
+
+def _read(path: Path, *, with_tensors: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()} if with_tensors else {}  # noqa: SIM118
+    except OSError as error:
+        raise InputError(f"checkpoint {path} cannot be read ({error.strerror or 'no such file'})") from None
+    except (SafetensorError, ValueError):
+        raise InputError(f"checkpoint {path} is damaged: it is not a safetensors file") from None
+    if facts.get("format_version") != FORMAT_VERSION:
+        found = facts.get("format_version")
+        raise InputError(f"checkpoint {path} has format version {found!r}; this hkconv reads {FORMAT_VERSION}")
+    return tensors, facts

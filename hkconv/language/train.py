@@ -1,0 +1,123 @@
+"""Training a translator from parallel text: a new run, or one that goes on after a kill as if nothing had happened."""
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hkconv.data.parallel_text import find_parallel_text
+from hkconv.errors import InputError
+from hkconv.language import runs
+from hkconv.language.batches import Buckets
+from hkconv.language.corpus import Corpus, encode_corpus
+from hkconv.language.recipe import TranslationRecipe, check_resumed
+from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
+from hkconv.language.trainer import Trainer, Watcher
+from hkconv.training.devices import describe_device, find_device
+from hkconv.training.files import make_folder
+from hkconv.training.seeds import deterministic_algorithms
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training came to.
+
+    Args:
+        folder: of the run.
+        step: the last step.
+        is_finished: whether that was the last of all; else the time was up.
+        best: weights with the lowest validation loss so far, None before the first validation.
+        parameters: how many numbers the model learns.
+        device: in words.
+    """
+
+    folder: Path
+    step: int
+    is_finished: bool
+    best: runs.Weights | None
+    parameters: int
+    device: str
+
+
+def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, *, resume: bool = False) -> Training:
+    """Train a translator, or go on with its training.
+
+    A new run reads all of its text before it writes anything.
+
+    Args:
+        recipe: what to train.
+        watcher: told of every stage.
+        resume: go on with the run in ``recipe.out``.
+    """
+    watcher = watcher or Watcher()
+    deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
+    device = find_device(recipe.device)
+    folder = _continued_folder(recipe) if resume else _begin(recipe, watcher)
+    watcher.told(f"run {folder}")
+    tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
+    train, valid = (_load_buckets(recipe, part, folder, tokenizer, watcher) for part in ("train", "valid"))
+    with deterministic_algorithms(recipe.deterministic):
+        trainer = Trainer(recipe, folder, tokenizer, train, valid, device, watcher)
+        trainer.run(deadline)
+    step = trainer.progress.step
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    best = runs.best_of(runs.list_weights(folder))
+    return Training(folder, step, step >= recipe.steps, best, parameters, describe_device(device))
+
+
+def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
+    """A new folder with a tokenizer and, last, the configuration that makes it a run."""
+    folder = _new_folder(recipe)
+    train, valid = (find_parallel_text(text, recipe.source, recipe.target) for text in (recipe.train, recipe.valid))
+    # Read to its end, so that whatever is wrong with it is known before a folder is made.
+    deque(valid, maxlen=0)
+    watcher.told(f"learning {recipe.merges:,} merges from {train.source} and {train.target}")
+    tokenizer = learn_tokenizer(train, recipe.merges)
+    runs.build_model(recipe, tokenizer)
+    save_tokenizer(tokenizer, make_folder(folder, "out") / runs.TOKENIZER_FILE)
+    runs.write_config(folder, recipe)
+    return folder
+
+
+def _new_folder(recipe: TranslationRecipe) -> Path:
+    if recipe.out is None:
+        name = f"{recipe.model}-{recipe.source}-{recipe.target}-{datetime.now():%Y%m%d-%H%M%S}"
+        candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
+        return next(path for path in candidates if not path.exists())
+    folder = Path(recipe.out)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
+    return folder
+
+
+def _continued_folder(recipe: TranslationRecipe) -> Path:
+    if recipe.out is None:
+        raise InputError("out must name the folder of the run to resume")
+    folder = Path(recipe.out)
+    check_resumed(runs.read_recipe(folder), recipe)
+    # What the run may change, such as the number of its steps, is kept for the next time.
+    runs.write_config(folder, recipe)
+    return folder
+
+
+def _load_buckets(
+    recipe: TranslationRecipe, part: str, folder: Path, tokenizer: "Tokenizer", watcher: Watcher
+) -> Buckets:
+    """The training or validation data, encoded where the run does not have it yet."""
+    corpora = folder / runs.CORPUS_FOLDER
+    if not (corpora / f"{part}.json").exists():
+        text = find_parallel_text(getattr(recipe, part), recipe.source, recipe.target)
+        encode_corpus(text, tokenizer, recipe.max_length, corpora, part)
+    corpus = Corpus(corpora, part)
+    info = corpus.info
+    watcher.told(f"{part}: {info.pairs:,} pairs, {info.tokens:,} tokens")
+    if info.report is not None:
+        watcher.told(f"{part}: {info.report}")
+    return Buckets(corpus, recipe.batch_tokens)
