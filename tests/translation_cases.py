@@ -1,10 +1,10 @@
 """What the tests of the translation systems share: small models of each, sentences, and a task learned in seconds."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
 import hkconv
-from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import BEGIN, END, PAD, UNKNOWN
 
 FIRST_WORD = UNKNOWN + 1
@@ -12,15 +12,32 @@ VOCABULARY = 13
 SIZES = {"vocabulary": VOCABULARY, "dim": 8, "num_heads": 2, "feedforward_dim": 16, "num_layers": 2, "max_length": 12}
 
 
-def small(name, dtype=torch.float32, **changes):
-    """A small system in evaluation, whose parameters are away from their start, zeros above all."""
-    torch.manual_seed(1)
-    model = create_translator(name, **{**SIZES, **changes}).to(dtype)
+def shaken(model):
+    """The model in evaluation, with parameters away from their start, zeros above all; points stay where they are."""
     with torch.no_grad():
         for parameter in model.parameters():
             if not hasattr(parameter, "manifold"):
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return model.eval()
+
+
+def make_bert(folder, sizes):
+    """Write a tiny random BERT of the sizes of a system into a folder."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=sizes["vocabulary"],
+        hidden_size=sizes["dim"],
+        num_hidden_layers=sizes["num_layers"],
+        num_attention_heads=sizes["num_heads"],
+        intermediate_size=sizes["feedforward_dim"],
+        max_position_embeddings=sizes["max_length"],
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        # Fresh states as large as trained ones: the usual 0.02 makes a fresh BERT forget where words stand.
+        initializer_range=0.3,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
 
 
 def sentences(generator, lengths=(5, 3, 4)):

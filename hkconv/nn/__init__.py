@@ -4,19 +4,26 @@ from hkconv.nn.centroid import MassScaling, global_centroid_pool
 from hkconv.nn.distance import HDistance
 from hkconv.nn.embedding import HEmbedding
 from hkconv.nn.fermi_dirac import FermiDirac
+from hkconv.nn.hk_attention import AttentionCache, HKAttention
 from hkconv.nn.hk_conv import HKConv
 from hkconv.nn.knn import knn_graph
 from hkconv.nn.linear import HLinear
 from hkconv.nn.norm import HNorm
+from hkconv.nn.transformer import DecoderCache, HTransformerDecoderLayer, HTransformerEncoderLayer
 from hkconv.nn.two_way import TwoWayConv
 
 __all__ = [
+    "AttentionCache",
+    "DecoderCache",
     "FermiDirac",
     "HDistance",
     "HEmbedding",
+    "HKAttention",
     "HKConv",
     "HLinear",
     "HNorm",
+    "HTransformerDecoderLayer",
+    "HTransformerEncoderLayer",
     "MassScaling",
     "TwoWayConv",
     "global_centroid_pool",

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision
 from hkconv.ops.centroid import segment_centroid
-from hkconv.ops.reference import kernel_centroid
 
 
 def global_centroid_pool(
@@ -43,12 +43,17 @@ def pool_with_mass(
 def mix(first: Tensor, second: Tensor, logit: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     r"""The centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`.
 
-    Shapes: ``(N, n+1), (N, n+1), () -> (N, n+1)``.
+    With :math:`D = x - y` the norm is
+    :math:`-\|(1 - \sigma) x + \sigma y\|_L^2 = R^2 + \sigma (1 - \sigma) \|D\|_L^2`, where
+    :math:`\|D\|_L^2 \ge 0` is a difference of squares of *gaps*, so that nothing is lost for points that are near.
+
+    Shapes: ``(..., n+1), (..., n+1), () -> (..., n+1)``.
     """
-    share = torch.sigmoid(logit)
-    both = torch.stack([first, second], dim=-2)
-    weight = torch.stack([1 - share, share]).expand(both.shape[:-1])
-    return kernel_centroid(both, weight, curvature)
+    share, rest = torch.sigmoid(logit), torch.sigmoid(-logit)
+    gap = first - second
+    square = (gap[..., 1:].square().sum(-1, keepdim=True) - gap[..., :1].square()).clamp(min=0)
+    mass = (1 + share * rest * square / curvature_radius(curvature) ** 2).sqrt()
+    return lift((rest * first[..., 1:] + share * second[..., 1:]) / mass, curvature)
 
 
 class MassScaling(torch.nn.Module):

@@ -38,7 +38,7 @@ class HNorm(torch.nn.Module):
         act: activation :math:`\phi`, a name that PyG's resolver knows or None.
         curvature: negative curvature.
 
-    Shapes: ``(N, n+1) -> (N, n+1)``.
+    Shapes: ``(..., n+1) -> (..., n+1)``.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class HNorm(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_points(x, self.dim, self.curvature, "x")
         with full_precision(x) as (x,):
-            space = x[:, 1:]
+            space = x[..., 1:]
             if self.norm is not None:
-                space = self.norm(space)
+                space = self.norm(space.flatten(0, -2)).view_as(space)
             return lift(space if self.act is None else self.act(space), self.curvature)
 
     def __repr__(self) -> str:

@@ -1,3 +1,5 @@
+import math
+
 import literal
 import pytest
 import torch
@@ -81,3 +83,18 @@ def test_gradcheck(curvature):
 def test_wrong_batch_is_named():
     with pytest.raises(InputError, match=r"batch must have shape \(6,\), got \(5,\)"):
         global_centroid_pool(lorentz.lift(torch.randn(6, 3)), torch.zeros(5, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("radius", "tolerance"), [(0.0, 1e-6), (1.0, 1e-6), (4.0, 2e-5)])
+@pytest.mark.parametrize("logit", [-3.0, 0.0, 2.0])
+def test_mix_is_the_weighted_centroid_of_both(logit, radius, tolerance, curvature):
+    logit = torch.tensor(logit, dtype=torch.float64)
+    space = torch.nn.functional.normalize(torch.randn(2, 5, 10, 4, dtype=torch.float64), dim=-1) * math.sinh(radius)
+    x, y = lorentz.lift(space, curvature)
+    weight = torch.stack([1 - logit.sigmoid(), logit.sigmoid()])
+    expected = lorentz.centroid(torch.stack([x, y], dim=-2), weight, curvature=curvature)
+    torch.testing.assert_close(mix(x, y, logit, curvature), expected, rtol=1e-9, atol=1e-9)
+    x, y = lorentz.lift(space.float(), curvature)
+    found = mix(x, y, logit.float(), curvature).double()
+    assert ((found - expected).norm(dim=-1) / expected.norm(dim=-1)).max() < tolerance
+    torch.testing.assert_close(mix(x, x, logit.float(), curvature), x)

@@ -86,3 +86,9 @@ def test_reset_repr_and_bad_options():
         HNorm(4, "group")
     with pytest.raises(InputError, match="x must have 5 coordinates"):
         layer(torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_rows_may_have_any_leading_dimensions(norm):
+    layer, x = make(norm), cloud(nodes=12)
+    torch.testing.assert_close(layer(x.view(3, 4, 5)).flatten(0, 1), layer(x))

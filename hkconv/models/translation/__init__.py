@@ -1,11 +1,25 @@
 """The systems of the translation table, one file each, behind one interface."""
 
 from hkconv.errors import InputError, did_you_mean
+from hkconv.models.translation.bibert import BiBERT
+from hkconv.models.translation.convseq2seq import ConvSeq2Seq
+from hkconv.models.translation.dynamicconv import DynamicConv
+from hkconv.models.translation.hatt import HATT
+from hkconv.models.translation.hkn import HKNTransformer
+from hkconv.models.translation.hnn_plus_plus import HNNPlusPlus
+from hkconv.models.translation.hybonet import HyboNetTransformer
 from hkconv.models.translation.seq2seq import DecodingState, Memory, Seq2Seq, Sizes
 from hkconv.models.translation.transformer import Transformer
 
 TRANSLATION_MODELS: dict[str, type[Seq2Seq]] = {
+    "hkn": HKNTransformer,
+    "hybonet": HyboNetTransformer,
+    "hatt": HATT,
     "transformer": Transformer,
+    "convseq2seq": ConvSeq2Seq,
+    "dynamicconv": DynamicConv,
+    "hnn++": HNNPlusPlus,
+    "bibert": BiBERT,
 }
 
 
@@ -41,8 +55,15 @@ def create_translator(
 
 
 __all__ = [
+    "HATT",
     "TRANSLATION_MODELS",
+    "BiBERT",
+    "ConvSeq2Seq",
     "DecodingState",
+    "DynamicConv",
+    "HKNTransformer",
+    "HNNPlusPlus",
+    "HyboNetTransformer",
     "Memory",
     "Seq2Seq",
     "Sizes",

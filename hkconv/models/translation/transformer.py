@@ -21,11 +21,20 @@ class Transformer(Seq2Seq):
 
     def __init__(self, sizes: Sizes):
         super().__init__(sizes)
-        self.embedding = TokenEmbedding(sizes)
-        self.encoder = torch.nn.ModuleList(EncoderLayer(sizes) for _ in range(sizes.num_layers))
-        self.decoder = torch.nn.ModuleList(DecoderLayer(sizes) for _ in range(sizes.num_layers))
+        self.embedding = TokenEmbedding(sizes, scale=sizes.dim**0.5)
+        self.encoder = torch.nn.ModuleList(self.make_encoder_layer(number) for number in range(sizes.num_layers))
+        self.decoder = torch.nn.ModuleList(self.make_decoder_layer(number) for number in range(sizes.num_layers))
         self.encoder_norm = torch.nn.LayerNorm(sizes.dim)
         self.decoder_norm = torch.nn.LayerNorm(sizes.dim)
+
+    def make_encoder_layer(self, number: int) -> torch.nn.Module:
+        """The layer of that number, from 0."""
+        return EncoderLayer(self.sizes, Attention(self.sizes.dim, self.sizes.num_heads))
+
+    def make_decoder_layer(self, number: int) -> torch.nn.Module:
+        """The layer of that number, from 0."""
+        attention, memory_attention = (Attention(self.sizes.dim, self.sizes.num_heads) for _ in range(2))
+        return DecoderLayer(self.sizes, attention, memory_attention)
 
     def finish_encoder(self, states: Tensor) -> Tensor:
         return self.encoder_norm(states)
@@ -58,38 +67,43 @@ class FeedForward(torch.nn.Sequential):
 
 
 class EncoderLayer(torch.nn.Module):
-    """Self-attention and feed-forward, each as a residual. Shapes: ``(B, S, dim) -> (B, S, dim)``."""
+    """A mixing of positions and feed-forward, each as a residual.
 
-    def __init__(self, sizes: Sizes):
+    Args:
+        sizes: sizes of the system.
+        mixing: called as ``mixing.to_itself(x, padding)``.
+
+    Shapes: ``(B, S, dim) -> (B, S, dim)``.
+    """
+
+    def __init__(self, sizes: Sizes, mixing: torch.nn.Module):
         super().__init__()
-        self.attention = Attention(sizes.dim, sizes.num_heads)
-        self.feedforward = FeedForward(sizes)
-        self.around_attention, self.around_feedforward = Residual(sizes), Residual(sizes)
+        self.mixing, self.feedforward = mixing, FeedForward(sizes)
+        self.around_mixing, self.around_feedforward = Residual(sizes), Residual(sizes)
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        x = self.around_attention(x, lambda y: self.attention.to_itself(y, padding))
+        x = self.around_mixing(x, lambda y: self.mixing.to_itself(y, padding))
         return self.around_feedforward(x, self.feedforward)
 
 
 class DecoderLayer(torch.nn.Module):
-    """Attention to the past, attention to the memory and feed-forward, each as a residual.
+    """A mixing of the positions so far, attention to the memory and feed-forward, each as a residual.
 
     Args:
         sizes: sizes of the system.
-        memory_dim: dimension of the memory's states, that of the system if not given.
+        mixing: called as ``mixing.to_the_past(x, cache)``.
+        memory_attention: attention to the memory.
 
     Shapes: ``(B, T, dim) -> (B, T, dim)``.
     """
 
-    def __init__(self, sizes: Sizes, memory_dim: int | None = None):
+    def __init__(self, sizes: Sizes, mixing: torch.nn.Module, memory_attention: Attention):
         super().__init__()
-        self.attention = Attention(sizes.dim, sizes.num_heads)
-        self.memory_attention = Attention(sizes.dim, sizes.num_heads, memory_dim)
-        self.feedforward = FeedForward(sizes)
-        self.around_attention, self.around_memory, self.around_feedforward = (Residual(sizes) for _ in range(3))
+        self.mixing, self.memory_attention, self.feedforward = mixing, memory_attention, FeedForward(sizes)
+        self.around_mixing, self.around_memory, self.around_feedforward = (Residual(sizes) for _ in range(3))
 
     def forward(self, x: Tensor, memory: Memory, cache: Cache | None) -> Tensor:
         past, read = (None, None) if cache is None else (cache.setdefault("past", {}), cache.setdefault("memory", {}))
-        x = self.around_attention(x, lambda y: self.attention.to_the_past(y, past))
+        x = self.around_mixing(x, lambda y: self.mixing.to_the_past(y, past))
         x = self.around_memory(x, lambda y: self.memory_attention.to_memory(y, *memory, read))
         return self.around_feedforward(x, self.feedforward)

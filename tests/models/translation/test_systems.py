@@ -11,7 +11,6 @@ from translation_cases import (
     decoded_stepwise,
     sentences,
     shifted,
-    small,
     train_to_reverse,
 )
 
@@ -23,7 +22,7 @@ of_each = pytest.mark.parametrize("name", TRANSLATION_MODELS)
 
 
 @of_each
-def test_incremental_decoding_equals_teacher_forcing(name, dtype, generator):
+def test_incremental_decoding_equals_teacher_forcing(name, dtype, small, generator):
     model = small(name, dtype)
     source, target = sentences(generator), shifted(sentences(generator, (6, 4, 2)))
     memory = model.encode(source)
@@ -31,7 +30,7 @@ def test_incremental_decoding_equals_teacher_forcing(name, dtype, generator):
 
 
 @of_each
-def test_several_positions_can_be_decoded_at_once(name, generator):
+def test_several_positions_can_be_decoded_at_once(name, small, generator):
     model = small(name, torch.float64)
     memory, target = model.encode(sentences(generator)), shifted(sentences(generator, (6, 4, 2)))
     state = model.start(memory)
@@ -41,7 +40,7 @@ def test_several_positions_can_be_decoded_at_once(name, generator):
 
 
 @of_each
-def test_no_position_sees_later_ones(name, generator):
+def test_no_position_sees_later_ones(name, small, generator):
     model = small(name, torch.float64)
     source, target = sentences(generator), shifted(sentences(generator, (6, 4, 2)))
     before = model(source, target)
@@ -52,7 +51,7 @@ def test_no_position_sees_later_ones(name, generator):
 
 
 @of_each
-def test_every_position_sees_all_earlier_ones_and_the_source(name, generator):
+def test_every_position_sees_all_earlier_ones_and_the_source(name, small, generator):
     model = small(name, torch.float64)
     source, target = sentences(generator, (4,)), shifted(sentences(generator, (3,)))
     before = model(source, target)
@@ -67,7 +66,7 @@ def test_every_position_sees_all_earlier_ones_and_the_source(name, generator):
 
 
 @of_each
-def test_padding_of_the_source_changes_nothing(name, dtype, generator):
+def test_padding_of_the_source_changes_nothing(name, dtype, small, generator):
     model = small(name, dtype)
     source, target = sentences(generator), shifted(sentences(generator))
     together = model(source, target)
@@ -79,7 +78,7 @@ def test_padding_of_the_source_changes_nothing(name, dtype, generator):
 
 
 @of_each
-def test_reordered_hypotheses_go_on_as_if_they_had_always_been_so(name, generator):
+def test_reordered_hypotheses_go_on_as_if_they_had_always_been_so(name, small, generator):
     model = small(name, torch.float64)
     memory, target = model.encode(sentences(generator)), shifted(sentences(generator, (6, 4, 2)))
     state = model.start(memory)
@@ -92,7 +91,7 @@ def test_reordered_hypotheses_go_on_as_if_they_had_always_been_so(name, generato
 
 
 @of_each
-def test_layers_for_probing_begin_with_the_embedding_and_end_with_the_memory(name, generator):
+def test_layers_for_probing_begin_with_the_embedding_and_end_with_the_memory(name, small, generator):
     model, source = small(name), sentences(generator)
     layers = model.encoder_layers(source)
     width = SIZES["dim"] + (model.geometry == "lorentz")
@@ -106,7 +105,7 @@ def test_layers_for_probing_begin_with_the_embedding_and_end_with_the_memory(nam
 
 
 @of_each
-def test_gradients_reach_every_parameter(name, generator):
+def test_gradients_reach_every_parameter(name, small, generator):
     model = small(name)
     source, target = sentences(generator), sentences(generator)
     loss = torch.nn.functional.cross_entropy(model(source, shifted(target)).transpose(1, 2), target)
@@ -117,7 +116,7 @@ def test_gradients_reach_every_parameter(name, generator):
 
 
 @of_each
-def test_dropout_acts_in_training_alone(name, generator):
+def test_dropout_acts_in_training_alone(name, small, generator):
     model = small(name, dropout=0.3)
     source, target = sentences(generator), shifted(sentences(generator))
     assert torch.equal(model(source, target), model(source, target))
@@ -126,16 +125,16 @@ def test_dropout_acts_in_training_alone(name, generator):
 
 
 @of_each
-def test_learns_to_write_backwards(name, generator):
-    model = create_translator(
-        name, VOCABULARY, dim=16, num_heads=2, feedforward_dim=32, num_layers=2, dropout=0.0, max_length=8
+def test_learns_to_write_backwards(name, built, generator):
+    model = built(
+        name, vocabulary=VOCABULARY, dim=16, num_heads=2, feedforward_dim=32, num_layers=2, dropout=0.0, max_length=8
     )
-    losses = train_to_reverse(model, generator, steps=150, lr=5e-3)
+    losses = train_to_reverse(model, generator, steps=90, lr=5e-3)
     assert sum(losses[-10:]) / 10 < 0.6 * math.log(VOCABULARY)
 
 
 @of_each
-def test_refuses_sentences_that_are_too_long(name, generator):
+def test_refuses_sentences_that_are_too_long(name, small, generator):
     model = small(name)
     source, target = sentences(generator), shifted(sentences(generator))
     with pytest.raises(InputError, match="source must have at most max_length = 12 positions, got 13"):

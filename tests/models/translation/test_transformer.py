@@ -1,5 +1,5 @@
 import torch
-from translation_cases import SIZES, close, sentences, shifted, small
+from translation_cases import SIZES, close, sentences, shifted
 
 from hkconv.models.translation.tokens import PAD
 
@@ -13,7 +13,7 @@ def _load_attention(theirs, ours):
 
 
 def _load_layer(theirs, ours, residuals):
-    _load_attention(theirs.self_attn, ours.attention)
+    _load_attention(theirs.self_attn, ours.mixing)
     if hasattr(theirs, "multihead_attn"):
         _load_attention(theirs.multihead_attn, ours.memory_attention)
     theirs.linear1.load_state_dict(ours.feedforward[0].state_dict())
@@ -23,7 +23,7 @@ def _load_layer(theirs, ours, residuals):
 
 
 @torch.no_grad()
-def test_equals_the_transformer_of_torch(dtype, generator):
+def test_equals_the_transformer_of_torch(dtype, small, generator):
     model = small("transformer", dtype)
     theirs = torch.nn.Transformer(
         SIZES["dim"],
@@ -36,9 +36,9 @@ def test_equals_the_transformer_of_torch(dtype, generator):
         dtype=dtype,
     ).eval()
     for layer, ours in zip(theirs.encoder.layers, model.encoder):
-        _load_layer(layer, ours, (ours.around_attention, ours.around_feedforward))
+        _load_layer(layer, ours, (ours.around_mixing, ours.around_feedforward))
     for layer, ours in zip(theirs.decoder.layers, model.decoder):
-        _load_layer(layer, ours, (ours.around_attention, ours.around_memory, ours.around_feedforward))
+        _load_layer(layer, ours, (ours.around_mixing, ours.around_memory, ours.around_feedforward))
     theirs.encoder.norm.load_state_dict(model.encoder_norm.state_dict())
     theirs.decoder.norm.load_state_dict(model.decoder_norm.state_dict())
 
