@@ -20,6 +20,7 @@ from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
 from hkconv.cli.train import train
+from hkconv.cli.translate import translate
 from hkconv.errors import InputError
 
 
@@ -75,6 +76,7 @@ app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
 app.command()(report)
+app.add_typer(translate, name="translate")
 app.command()(probe)
 
 

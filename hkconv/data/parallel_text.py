@@ -5,7 +5,7 @@ Whatever is wrong with a file is found while it is read, and named with the file
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -66,8 +66,9 @@ def read_lines(path: Path, *, empty: bool = False) -> Iterator[str]:
     number = 0
     try:
         with _open(path) as file:
-            for number, content in enumerate(file, start=1):
-                yield _checked_line(content, f"{path}, line {number}", empty, is_first=number == 1)
+            for line in decode_lines(file, str(path), empty=empty):
+                number += 1
+                yield line
     except OSError as error:
         # gzip's complaint about a file that is not compressed has no system error.
         raise InputError(f"{path} cannot be read ({error.strerror or 'not a gzip file'})") from None
@@ -75,6 +76,27 @@ def read_lines(path: Path, *, empty: bool = False) -> Iterator[str]:
         raise InputError(f"{path} is damaged after line {number}: the compressed file breaks off") from None
     if number == 0:
         raise InputError(f"{path} is empty: it should have a sentence a line")
+
+
+def decode_lines(file: Iterable[bytes], name: str, *, empty: bool = False) -> Iterator[str]:
+    """Lines of bytes as text, as they are asked for.
+
+    Args:
+        file: the lines, in UTF-8.
+        name: how an error calls the file.
+        empty: whether an empty line is accepted.
+    """
+    for number, content in enumerate(file, start=1):
+        try:
+            line = content.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            byte = f"byte {error.start + 1} is 0x{content[error.start]:02x}"
+            raise InputError(f"{name}, line {number} is not valid UTF-8: {byte}") from None
+        if number == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        if not empty and not line.strip():
+            raise InputError(f"{name}, line {number} is empty: every line must hold a sentence")
+        yield line
 
 
 def _find(path: Path) -> Path:
@@ -88,17 +110,3 @@ def _find(path: Path) -> Path:
 def _open(path: Path) -> IO[bytes]:
     # As bytes, because text mode would also end lines at characters that belong to a sentence.
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
-
-
-def _checked_line(content: bytes, place: str, empty: bool, *, is_first: bool) -> str:
-    try:
-        line = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.start + 1} is 0x{content[error.start]:02x}"
-        raise InputError(f"{place} is not valid UTF-8: {byte}") from None
-    line = line.rstrip("\r\n")
-    if is_first:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
-    if not empty and not line.strip():
-        raise InputError(f"{place} is empty: every line must hold a sentence")
-    return line

@@ -105,15 +105,18 @@ def encode_corpus(text: ParallelText, tokenizer: "Tokenizer", max_length: int, f
     """
     make_folder(folder, "the folder of the corpus")
     id_type = np.dtype("<u2" if tokenizer.get_vocab_size() <= 1 << 16 else "<u4")
-    kept, digest = _Kept(), hashlib.sha256()
+    kept = _Kept()
+    # One for each file: together they must not depend on how the text was divided while it was written.
+    digests = [hashlib.sha256(), hashlib.sha256()]
     with (folder / f"{name}.ids").open("wb") as ids_file, (folder / f"{name}.lengths").open("wb") as lengths_file:
-        for ids, lengths in _encoded_chunks(text, tokenizer, max_length, id_type, kept):
-            for file, array in ((ids_file, ids), (lengths_file, lengths)):
+        for arrays in _encoded_chunks(text, tokenizer, max_length, id_type, kept):
+            for file, digest, array in zip((ids_file, lengths_file), digests, arrays):
                 file.write(array.tobytes())
                 digest.update(array.tobytes())
     if kept.pairs == 0:
         raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
-    info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=digest.hexdigest())
+    digest = hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
+    info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=digest)
     write_json(folder / f"{name}.json", asdict(info))
     return info
 

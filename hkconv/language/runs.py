@@ -7,6 +7,7 @@
 ``state.safetensors``                 all that training goes on from: weights, optimizer, generators, place
 ``weights/step-000500.safetensors``   weights alone: the latest few, and those with the best validation loss
 ``log.jsonl``                         the loss curve, one line each few steps
+``hypotheses/``                       translations of test sets
 ``scores.jsonl``                      one line each evaluation
 ====================================  ===================================================================
 
@@ -46,6 +47,7 @@ LOG_FILE = "log.jsonl"
 SCORES_FILE = "scores.jsonl"
 WEIGHTS_FOLDER = "weights"
 CORPUS_FOLDER = "corpus"
+HYPOTHESES_FOLDER = "hypotheses"
 WEIGHTS_CHOICES = ("best", "last", "average")
 
 

@@ -49,6 +49,35 @@ def detokenised_scores(hypotheses: Sequence[str], references: Sequence[str], *, 
     ]
 
 
+def all_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    *,
+    moses: bool = False,
+    raw_references: Sequence[str] | None = None,
+    lowercase: bool = False,
+) -> list[Score]:
+    """The scores of translations both ways.
+
+    Args:
+        hypotheses: translations, in the form of the training text.
+        references: what they should be, in the same form.
+        language: theirs, for the rules of Moses.
+        moses: whether that form is the one of Moses's tokeniser; else it is plain text.
+        raw_references: the references as plain text, where they exist in both forms; else Moses's detokeniser makes
+            them from ``references``.
+        lowercase: ignore case on detokenised text too.
+    """
+    if moses:
+        tokenised, plain = (hypotheses, references), moses_detokenise(hypotheses, language)
+        raw = moses_detokenise(references, language) if raw_references is None else raw_references
+    else:
+        tokenised = tuple(moses_tokenise(lines, language) for lines in (hypotheses, references))
+        plain, raw = hypotheses, references if raw_references is None else raw_references
+    return [*detokenised_scores(plain, raw, lowercase=lowercase), tokenised_score(*tokenised)]
+
+
 def tokenised_score(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """BLEU of text that is tokenised already: lower-cased, words as they stand.
 

@@ -78,9 +78,9 @@ def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
     train, valid = (find_parallel_text(text, recipe.source, recipe.target) for text in (recipe.train, recipe.valid))
     # Read to its end, so that whatever is wrong with it is known before a folder is made.
     deque(valid, maxlen=0)
-    watcher.told(f"learning {recipe.merges:,} merges from {train.source} and {train.target}")
     tokenizer = learn_tokenizer(train, recipe.merges)
     runs.build_model(recipe, tokenizer)
+    watcher.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {train.source} and {train.target}")
     save_tokenizer(tokenizer, make_folder(folder, "out") / runs.TOKENIZER_FILE)
     runs.write_config(folder, recipe)
     return folder

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hkconv.errors import InputError
-from hkconv.training.files import make_folder, read_json, write_bytes, write_json
+from hkconv.training.files import append_json, make_folder, read_json, write_bytes, write_json
 
 
 def test_json_round_trip(tmp_path):
@@ -60,3 +60,14 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
         with pytest.raises(InputError, match="out must be a folder that can be written to"):
             make_folder(path, "out")
+
+
+def test_half_a_line_does_not_swallow_the_next(tmp_path):
+    path = tmp_path / "log"
+    append_json(path, {"step": 1}, "the log")
+    with path.open("a") as file:
+        file.write('{"step"')
+    append_json(path, {"step": 2}, "the log")
+    assert path.read_text().splitlines() == ['{"step": 1}', '{"step"', '{"step": 2}']
+    with pytest.raises(InputError, match=r"the log .* cannot be written"):
+        append_json(tmp_path, {}, "the log")

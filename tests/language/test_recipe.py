@@ -1,0 +1,30 @@
+import pytest
+
+from hkconv.errors import InputError
+from hkconv.language.recipe import MODEL_NAMES, TranslationRecipe, make_translation_recipe
+from hkconv.models.translation import TRANSLATION_MODELS
+
+
+def test_every_system_can_be_named():
+    assert set(TRANSLATION_MODELS) <= set(MODEL_NAMES)
+
+
+def test_a_recipe_survives_being_written():
+    recipe = TranslationRecipe(train="a", valid="b", minutes=2, num_heads=2)
+    assert make_translation_recipe(recipe.as_dict()) == recipe
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"train": None}, "train must be the common beginning of two files' names, got None"),
+        ({"model": "hkm"}, "model must be hkn or hybonet"),
+        ({"batch_tokens": 100}, "batch_tokens must be at least max_length = 256, got 100"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"stepz": 3}, "unknown key 'stepz' in the recipe; did you mean 'steps'"),
+        ({"minutes": 0}, "minutes must be a number above 0 or none, got 0"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        make_translation_recipe({"train": "a", "valid": "b", **changes})

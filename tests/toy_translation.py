@@ -1,0 +1,51 @@
+"""A small language pair to train translators on in a test: each word has one translation, and their order is turned."""
+
+import random
+from pathlib import Path
+
+from hkconv.language.recipe import TranslationRecipe
+
+WORDS = {
+    "one": "eins",
+    "two": "zwei",
+    "three": "drei",
+    "big": "groß",
+    "small": "klein",
+    "tree": "Baum",
+    "dog": "Hund",
+    "cat": "Katze",
+}
+
+
+def make_pairs(count: int, seed: int = 0, longest: int = 9) -> list[tuple[str, str]]:
+    """Sentences of one to ``longest`` words with their translations."""
+    draw = random.Random(seed)
+    sentences = [[draw.choice(list(WORDS)) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+    return [(" ".join(words) + ".", " ".join(WORDS[word] for word in words[::-1]) + ".") for words in sentences]
+
+
+def write_pairs(prefix: Path, pairs: list[tuple[str, str]]) -> str:
+    """Write pairs as ``PREFIX.en`` and ``PREFIX.de``; returns the prefix."""
+    for language, lines in zip(("en", "de"), zip(*pairs)):
+        Path(f"{prefix}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(prefix)
+
+
+def write_toy(folder: Path) -> dict[str, str]:
+    """Training and validation text in a folder, as options of a recipe."""
+    return {
+        "train": write_pairs(folder / "train", make_pairs(200)),
+        "valid": write_pairs(folder / "valid", make_pairs(20, seed=1)),
+    }
+
+
+def toy_options(folder: Path, **changes) -> dict:
+    """Options of a training that takes a second or two; its text is written to the folder."""
+    sizes = {"model": "transformer", "dim": 8, "num_heads": 2, "num_layers": 1, "merges": 30, "max_length": 32}
+    pace = {"batch_tokens": 128, "warmup": 20, "steps": 12, "log_every": 2, "validate_every": 5, "device": "cpu"}
+    return {**write_toy(folder), **sizes, **pace, **changes}
+
+
+def toy_recipe(folder: Path, **changes) -> TranslationRecipe:
+    """The recipe of :func:`toy_options`, with its run in ``folder / "run"``."""
+    return TranslationRecipe(**toy_options(folder, **{"out": str(folder / "run"), **changes}))
