@@ -68,11 +68,11 @@ def probe_run(
     where = find_device(device)
     run = load_run(folder, weights, where)
     files = treebank_files(treebank)
-    # Now, not after minutes of computing.
-    target = make_folder(Path(folder) / "probe" if out is None else Path(out), "out")
     max_length = run.model.sizes.max_length
     parts = {part: tokenize_trees(read_treebank(path), run.tokenizer, max_length) for part, path in files.items()}
     drawn = _places_to_draw(parts["test"], sentences)
+    # Now, not after minutes of computing.
+    target = make_folder(Path(folder) / "probe" if out is None else Path(out), "out")
     encoders = {TRAINED: run.model, UNTRAINED: untrained_model(run, seed, where)}
     results = probe_encoders(encoders, parts, layers=layers, drawn=drawn, device=where, seed=seed, report=report)
     form = find_text_form(run.tokenizer)

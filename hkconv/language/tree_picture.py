@@ -12,8 +12,13 @@ from hkconv.data.treebanks import DependencyTree
 
 GOLD, RIGHT, WRONG, UNSCORED = "#000000", "#0072B2", "#D55E00", "#aaaaaa"
 CHARACTER_WIDTH, WORD_GAP, MARGIN = 7.0, 12.0, 10.0
-TITLE_HEIGHT, WORD_HEIGHT, LEGEND_HEIGHT = 26.0, 24.0, 24.0
+TITLE_HEIGHT, WORD_HEIGHT, LEGEND_LINE = 26.0, 24.0, 16.0
 LOWEST_ARC, ARC_STEP = 12.0, 7.0
+LEGEND = (
+    (GOLD, "none", "above: gold; the root in bold, punctuation, which is not scored, in grey"),
+    (RIGHT, "none", "below: predicted and right"),
+    (WRONG, "5 3", "below: predicted and wrong"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,9 @@ class TreePicture:
 
 def draw_trees(pictures: Sequence[TreePicture]) -> str:
     """The sentences one below the other, as the text of an SVG file."""
-    parts, top, width = [], LEGEND_HEIGHT, 400.0
+    parts, top = [], MARGIN + LEGEND_LINE * len(LEGEND)
+    texts = [text for _, _, text in LEGEND] + [picture.title for picture in pictures]
+    width = 40 + CHARACTER_WIDTH * max(map(len, texts))
     for picture in pictures:
         places = _places(picture.tree.forms)
         drawn, height = _draw(picture, places, top)
@@ -97,14 +104,11 @@ def _arc(edge: tuple[int, int], places: list[float], y: float, side: int, paint:
 
 
 def _legend() -> list[str]:
-    words = (
-        (GOLD, "none", "above: gold (grey: punctuation, not scored; root in bold)"),
-        (RIGHT, "none", "below: predicted and right"),
-        (WRONG, "5 3", "predicted and wrong"),
-    )
-    parts, x = [], MARGIN
-    for colour, dashes, text in words:
-        line = f'x1="{x:.1f}" y1="12" x2="{x + 24:.1f}" y2="12" stroke="{colour}" stroke-dasharray="{dashes}"'
-        parts.append(f'<line {line} stroke-width="1.8"/><text x="{x + 30:.1f}" y="16">{html.escape(text)}</text>')
-        x += 50 + 6.2 * len(text)
+    parts = []
+    for number, (colour, dashes, text) in enumerate(LEGEND, start=1):
+        y = LEGEND_LINE * number
+        line = (
+            f'x1="{MARGIN}" y1="{y - 4}" x2="{MARGIN + 24}" y2="{y - 4}" stroke="{colour}" stroke-dasharray="{dashes}"'
+        )
+        parts.append(f'<line {line} stroke-width="1.8"/><text x="{MARGIN + 30}" y="{y}">{html.escape(text)}</text>')
     return parts
