@@ -22,6 +22,10 @@ def load_average(model: torch.nn.Module, checkpoints: list[dict[str, Tensor]]) -
     """
     if not checkpoints:
         raise InputError("there are no checkpoints to average")
+    if len(checkpoints) == 1:
+        # As it is, to the last bit.
+        model.load_state_dict(checkpoints[0])
+        return
     means = {name: _mean([weights[name] for weights in checkpoints]) for name in checkpoints[-1]}
     model.load_state_dict(means)
     for name, parameter in model.named_parameters():

@@ -13,7 +13,7 @@ from hkconv.training.rules import check_fields, choice, flag, number, text, whol
 MODEL_NAMES = ("hkn", "hybonet", "hatt", "transformer", "convseq2seq", "dynamicconv", "hnn++", "bibert")
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
-FREE_ON_RESUME = {"train", "valid", "steps", "minutes", "device", "out"}
+FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "out"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,8 @@ class TranslationRecipe:
     num_heads: int | None = whole(None, 1, "Heads; by default 4 up to dimension 64, else 8.", optional=True)
     feedforward_dim: int | None = whole(None, 1, "Width of the feed-forward blocks, else 4 x dim.", optional=True)
     num_layers: int = whole(6, 1, "Layers of the encoder, and of the decoder.")
+    kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
+    bert: str | None = text(None, "a folder", "BiBERT: folder of a BERT model and its tokenizer.json.", optional=True)
     dropout: float = number(0.1, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
     max_length: int = whole(256, 2, "Most tokens of a sentence; pairs with a longer one are left out and counted.")
     merges: int = whole(10_000, 0, "Merges of the joint byte-pair encoding.")
@@ -57,6 +59,8 @@ class TranslationRecipe:
         check_fields(self)
         if self.batch_tokens < self.max_length:
             raise InputError(f"batch_tokens must be at least max_length = {self.max_length}, got {self.batch_tokens}")
+        if (self.model == "bibert") != (self.bert is not None):
+            raise InputError(f"bert must name a folder for the model bibert, and for no other, got {self.bert!r}")
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON can hold them."""

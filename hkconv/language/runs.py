@@ -101,6 +101,7 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
 
 def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
     """The translator of a recipe, untrained."""
+    own = {"hkn": {"kernel_size": recipe.kernel_size}, "bibert": {"folder": recipe.bert}}
     return create_translator(
         recipe.model,
         tokenizer.get_vocab_size(),
@@ -110,6 +111,7 @@ def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
         num_layers=recipe.num_layers,
         dropout=recipe.dropout,
         max_length=recipe.max_length,
+        **own.get(recipe.model, {}),
     )
 
 
@@ -138,8 +140,12 @@ def append_score(folder: Path, record: dict[str, Any]) -> None:
 
 
 def tokenizer_digest(tokenizer: "Tokenizer") -> str:
-    """Which tokenizer it is; weights are of use with one only."""
-    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    """Which vocabulary it has; weights are of use with one only.
+
+    Not of the file: other versions of the package write the same tokenizer in other ways.
+    """
+    tokens = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:

@@ -76,11 +76,15 @@ def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
     """A new folder with a tokenizer and, last, the configuration that makes it a run."""
     folder = _new_folder(recipe)
     train, valid = (find_parallel_text(text, recipe.source, recipe.target) for text in (recipe.train, recipe.valid))
-    # Read to its end, so that whatever is wrong with it is known before a folder is made.
-    deque(valid, maxlen=0)
-    tokenizer = learn_tokenizer(train, recipe.merges)
+    # Read to their ends, so that whatever is wrong with them is known before a folder is made.
+    for text in (train, valid):
+        deque(text, maxlen=0)
+    if recipe.bert is None:
+        tokenizer, origin = learn_tokenizer(train, recipe.merges), f"{train.source} and {train.target}"
+    else:
+        tokenizer, origin = load_tokenizer(Path(recipe.bert) / runs.TOKENIZER_FILE), recipe.bert
     runs.build_model(recipe, tokenizer)
-    watcher.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {train.source} and {train.target}")
+    watcher.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {origin}")
     save_tokenizer(tokenizer, make_folder(folder, "out") / runs.TOKENIZER_FILE)
     runs.write_config(folder, recipe)
     return folder

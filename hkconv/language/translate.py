@@ -49,7 +49,7 @@ class Translator:
                 self.run.model, self._pad([ids[index] for index in chosen]), self.limit + 1, self.settings
             ).tokens
             for index, row in zip(chosen, tokens.tolist()):
-                translations[index] = self.run.tokenizer.decode(row[: row.index(END)])
+                translations[index] = self.run.tokenizer.decode(row[: row.index(END)]).strip()
         return translations
 
     def _batches(self, ids: list[list[int]]) -> Iterator[list[int]]:

@@ -6,7 +6,7 @@ from hkconv.models.translation import TRANSLATION_MODELS
 
 
 def test_every_system_can_be_named():
-    assert set(TRANSLATION_MODELS) <= set(MODEL_NAMES)
+    assert set(TRANSLATION_MODELS) == set(MODEL_NAMES)
 
 
 def test_a_recipe_survives_being_written():
@@ -22,6 +22,8 @@ def test_a_recipe_survives_being_written():
         ({"batch_tokens": 100}, "batch_tokens must be at least max_length = 256, got 100"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
         ({"stepz": 3}, "unknown key 'stepz' in the recipe; did you mean 'steps'"),
+        ({"model": "bibert"}, "bert must name a folder for the model bibert"),
+        ({"model": "hkn", "bert": "x"}, "bert must name a folder for the model bibert, and for no other, got 'x'"),
         ({"minutes": 0}, "minutes must be a number above 0 or none, got 0"),
     ],
 )

@@ -16,14 +16,17 @@ from toy_translation import make_pairs, toy_options, toy_recipe, write_pairs
 from hkconv.data.parallel_text import find_parallel_text
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
+from hkconv.language.beam import BeamSettings
 from hkconv.language.corpus import Corpus
 from hkconv.language.log import read_log
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.runs import build_model, load_run, read_tensors
-from hkconv.language.tokenizer import load_tokenizer
+from hkconv.language.tokenizer import load_tokenizer, save_tokenizer
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
+from hkconv.language.translate import Translator
+from hkconv.models.translation import TRANSLATION_MODELS
 
 
 class Recorder(Watcher):
@@ -219,6 +222,32 @@ def test_a_few_hundred_captions_lower_the_loss(real_data, tmp_path):
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 0.5
     assert entries[-1].loss < entries[0].loss - 0.8
+
+
+@pytest.mark.parametrize("model", sorted({*TRANSLATION_MODELS} - {"bibert"}))
+def test_every_system_trains_stops_goes_on_and_translates(tmp_path, model):
+    whole = train_translator(toy_recipe(folder_for(tmp_path, "whole"), model=model, dropout=0.2, steps=4))
+    part = toy_recipe(folder_for(tmp_path, "part"), model=model, dropout=0.2, steps=2)
+    train_translator(part)
+    resumed = train_translator(replace(part, steps=4), resume=True)
+    assert [entry["loss"] for entry in curve(resumed.folder)] == [entry["loss"] for entry in curve(whole.folder)]
+    assert_same_state(resumed.folder, whole.folder)
+    run = load_run(resumed.folder, "average")
+    assert run.steps == [2, 4]
+    assert len(Translator(run, BeamSettings(beam=2))(["one dog."])) == 1
+
+
+def test_bibert_brings_its_own_tokenizer(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    recipe = toy_recipe(tmp_path, steps=1)
+    tokenizer = load_tokenizer(train_translator(recipe).folder / "tokenizer.json")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.BertConfig(vocab_size=tokenizer.get_vocab_size(), max_position_embeddings=32, **sizes)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    save_tokenizer(tokenizer, tmp_path / "bert" / "tokenizer.json")
+    options = {"model": "bibert", "bert": str(tmp_path / "bert"), "merges": 7, "out": str(tmp_path / "bibert")}
+    run = load_run(train_translator(replace(recipe, **options)).folder)
+    assert run.tokenizer.to_str() == tokenizer.to_str()
 
 
 def test_default_folders_are_in_runs(tmp_path, monkeypatch):
