@@ -64,8 +64,9 @@ def decoded_stepwise(model, target, memory):
 
 
 def train_to_reverse(model, generator, steps, lr, batch=32, lengths=(2, 4)):
-    """Train a model to write words backwards; returns the losses."""
+    """Train a model to write words backwards, with a learning rate that falls to 0; returns the losses."""
     optimizer = hkconv.RiemannianAdam(model.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
     losses = []
     for _ in range(steps):
         source, target = reverse_task(generator, batch, lengths)
@@ -75,6 +76,7 @@ def train_to_reverse(model, generator, steps, lr, batch=32, lengths=(2, 4)):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         losses.append(loss.item())
     return losses
 

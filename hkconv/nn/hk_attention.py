@@ -12,7 +12,7 @@ from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
-from hkconv.ops import attention_reference
+from hkconv.ops import attention, attention_reference
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.points import kernel_points
 
@@ -191,7 +191,7 @@ class HKAttention(torch.nn.Module):
             # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
             piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
             return attention_reference.attend(query, key, value, **rest, piecewise=piecewise)
-        return attention_reference.attend(query, key, value, **rest, piecewise=True)
+        return attention.attend(query, key, value, **rest)
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)

@@ -20,6 +20,7 @@ def attend(
     causal: bool = False,
     curvature: float | Tensor = -1.0,
     piecewise: bool = False,
+    steepness: Tensor | None = None,
 ) -> Tensor:
     r"""Attention of H heads over B sequences, from T queries :math:`q_i` to S keys :math:`k_j` and values :math:`v_j`:
 
@@ -41,6 +42,7 @@ def attend(
         causal: query i sees the keys up to j = i + S - T: its own position is the last where T = S.
         curvature: negative curvature.
         piecewise: where there are many pairs, take the queries in pieces, and compute these again for gradients.
+        steepness: another factor of :math:`-d^2` than :math:`1/\sqrt n`, ``()``.
 
     Returns:
         Points ``(H, B, T, n+1)``.
@@ -51,12 +53,13 @@ def attend(
         query, own = query.movedim(0, 2), None if own is None else own.movedim(0, 2)
         seen = visible(number, key.size(2), positions, padding, causal)
         distance = dist(query.unsqueeze(3), key.unsqueeze(2), curvature)
-        weight = _softmax(-distance.square() / (key.size(-1) - 1) ** 0.5, seen)
+        weight = _softmax(-factor * distance.square(), seen)
         message = value.unsqueeze(2) if own is None else _messages(value, own, linear, points, curvature)
         out = centroid(message.expand(*weight.shape, -1), weight, -2, curvature)
         return lift(torch.where(seen.any(-1, keepdim=True), out[..., 1:], 0), curvature).movedim(2, 0)
 
     positions = query.size(2)
+    factor = (key.size(-1) - 1) ** -0.5 if steepness is None else steepness
     parts = [torch.arange(positions, device=query.device), query.movedim(2, 0)]
     parts += [] if own is None else [own.movedim(2, 0)]
     numbers = 0

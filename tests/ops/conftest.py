@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hkconv.ops import fused, scores
+from hkconv.ops import attention, fused, scores
 
 
 @pytest.fixture(params=["numba", "triton"])
@@ -12,8 +12,9 @@ def device(request, monkeypatch) -> str:
     pytest.importorskip("triton")
     if torch.cuda.is_available():
         return "cuda"
-    from hkconv.ops import cuda, scores_cuda
+    from hkconv.ops import attention_cuda, cuda, scores_cuda
 
     monkeypatch.setattr(fused, "_backend", lambda x: cuda)
     monkeypatch.setattr(scores, "_backend", lambda x: scores_cuda)
+    monkeypatch.setattr(attention, "_backend", lambda x: attention_cuda)
     return "cpu"

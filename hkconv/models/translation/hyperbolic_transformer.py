@@ -55,7 +55,7 @@ class LorentzEmbedding(torch.nn.Module):
         \mathrm{logit}_w(x) = -\frac{\|x - e_w\|_L^2}{T} = \frac{2 + 2 \langle x, e_w\rangle}{T},
 
     with a learned temperature :math:`T`. That distance is :math:`2(\cosh d - 1)`, and grows with the geodesic one; it
-    is one product of matrices, where all distances of a batch to a vocabulary would be billions of square roots. One set
+    is one product of matrices, where all distances of a batch to a vocabulary would be billions of roots. One set
     of points serves source, target and output. Dropout acts on the spatial coordinates of states.
 
     Shapes: ids ``(B, T)`` to points ``(B, T, dim+1)``; points to logits ``(B, T, vocabulary)``.

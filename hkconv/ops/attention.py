@@ -1,0 +1,210 @@
+r"""Attention as one operator, ``hkconv::hk_attention``, in memory linear in the lengths of the sequences.
+
+As in :mod:`hkconv.ops.fused` the products of HLinear are taken over *positions*, here, and a pair of positions needs a
+few multiply-adds, in :mod:`hkconv.ops.attention_cpu` and :mod:`hkconv.ops.attention_cuda`, which go over the pairs
+block by block. Between forward and backward of all pairs nothing is kept but the logarithm of each query's sum of
+exponentials.
+
+The operator lives on the hyperboloid of curvature -1, where :math:`d` is :math:`1/R` of what it was: scores have a
+factor of their own, :math:`R^2/\sqrt n`.
+"""
+
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.lorentz import lift
+from hkconv.ops import attention_reference
+from hkconv.ops.attention_pairs import Inputs, Kernel, PairGradients, Pairs
+
+_SCHEMA = ", ".join(
+    [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
+    + ["bool causal"]
+)
+torch.library.define("hkconv::hk_attention", f"({_SCHEMA}) -> (Tensor, Tensor, Tensor)")
+torch.library.define(
+    "hkconv::hk_attention_backward",
+    f"({_SCHEMA}, Tensor out, Tensor mass, Tensor log_total, Tensor grad_out) -> Tensor[]",
+)
+LINEAR = ("weight", "bias", "gate_weight", "gate_bias", "log_scale")
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    own: Tensor | None = None,
+    linear: dict[str, Tensor | None] | None = None,
+    points: Tensor | None = None,
+    padding: Tensor | None = None,
+    causal: bool = False,
+    curvature: float | Tensor = -1.0,
+) -> Tensor:
+    """:func:`hkconv.ops.attention_reference.attend`, block by block."""
+    R = curvature_radius(curvature)
+    steepness = torch.as_tensor(R, dtype=query.dtype, device=query.device) ** 2 / (key.size(-1) - 1) ** 0.5
+    linear = dict.fromkeys(LINEAR) if linear is None else linear
+    inputs = Inputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **linear)
+    if isinstance(R, Tensor) or R != 1:
+        return R * torch.ops.hkconv.hk_attention(*_on_unit_hyperboloid(inputs, R), causal)[0]
+    return torch.ops.hkconv.hk_attention(*inputs, causal)[0]
+
+
+def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
+    """With points divided by R, the weights that see them are multiplied by it, and lengths shrink with the points."""
+    inputs = inputs._replace(query=inputs.query / R, key=inputs.key / R, value=inputs.value / R)
+    if inputs.own is None:
+        return inputs
+    return inputs._replace(
+        own=inputs.own / R,
+        weight=inputs.weight * R,
+        gate_weight=inputs.gate_weight * R,
+        log_scale=(inputs.log_scale.exp() / R).log(),
+        points=inputs.points / R,
+    )
+
+
+def _backend(x: Tensor) -> ModuleType:
+    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    if x.device.type == "cpu":
+        from hkconv.ops import attention_cpu
+
+        return attention_cpu
+    from hkconv.ops import attention_cuda
+
+    return attention_cuda
+
+
+def _packed_weight(inputs: Inputs) -> Tensor:
+    """Directions and gates below each other, ``(H, K(n+1), n+1)``."""
+    return torch.cat([inputs.weight.flatten(1, 2), inputs.gate_weight], dim=1)
+
+
+def _product(points: Tensor, weight: Tensor) -> Tensor:
+    """``(H, B, T, n+1), (H, P, n+1) -> (H, B, T, P)``, without time."""
+    return (points[..., 1:].flatten(1, 2) @ weight[..., 1:].mT).unflatten(1, points.shape[1:3])
+
+
+def _pairs(inputs: Inputs, causal: bool) -> Pairs:
+    kernel = None
+    if inputs.own is not None:
+        weight = _packed_weight(inputs)
+        bias = torch.zeros_like(inputs.weight[..., 0]) if inputs.bias is None else inputs.bias
+        gate_bias = torch.zeros_like(inputs.log_scale) if inputs.gate_bias is None else inputs.gate_bias
+        of_values = _product(inputs.value, weight)
+        kernel = Kernel(
+            inputs.own.contiguous(),
+            of_values,
+            of_values if _is_shared(inputs) else _product(inputs.own, weight),
+            torch.cat([bias.flatten(1), gate_bias], dim=1),
+            weight[..., 0].contiguous(),
+            inputs.log_scale.exp(),
+            inputs.points.contiguous(),
+        )
+    points = (x.contiguous() for x in (inputs.query, inputs.key, inputs.value))
+    padding = None if inputs.padding is None else inputs.padding.contiguous()
+    return Pairs(*points, inputs.steepness, padding, causal, kernel)
+
+
+def _is_shared(inputs: Inputs) -> bool:
+    """Whether queries stand at all the values' positions, which then need their products once."""
+    return inputs.own.data_ptr() == inputs.value.data_ptr() and inputs.own.shape == inputs.value.shape
+
+
+@torch.library.impl("hkconv::hk_attention", ("cpu", "cuda"))
+def _forward(*arguments) -> tuple[Tensor, Tensor, Tensor]:
+    *tensors, causal = arguments
+    inputs = Inputs(*tensors)
+    return _backend(inputs.query).attend(_pairs(inputs, causal))
+
+
+@torch.library.impl("hkconv::hk_attention_backward", ("cpu", "cuda"))
+def _backward(*arguments) -> list[Tensor]:
+    *tensors, causal, out, mass, log_total, grad_out = arguments
+    inputs = Inputs(*tensors)
+    pairs = _pairs(inputs, causal)
+    found = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous())
+    gradients = {"query": found.query, "key": found.key, "value": found.value, "steepness": found.steepness}
+    if pairs.kernel is not None:
+        gradients |= {"own": found.own, "points": found.points, **_through_products(inputs, found)}
+    return [gradients[name] if name in gradients else out.new_empty(0) for name in Inputs._fields]
+
+
+def _through_products(inputs: Inputs, found: PairGradients) -> dict[str, Tensor]:
+    """Add to the gradients of points what comes through the products; returns those of HLinear's parameters."""
+    weight = _packed_weight(inputs)[..., 1:]
+    by_bias = found.value_product.sum((1, 2))
+    if _is_shared(inputs):
+        both = found.value_product.add_(found.own_product).flatten(1, 2)
+        by_weight = both.mT @ inputs.value[..., 1:].flatten(1, 2)
+        found.value[..., 1:] += (both @ weight).view_as(inputs.value[..., 1:])
+    else:
+        by_weight = 0
+        for points, into, by_product in (
+            (inputs.value, found.value, found.value_product),
+            (inputs.own, found.own, found.own_product),
+        ):
+            by_product = by_product.flatten(1, 2)
+            by_weight = by_weight + by_product.mT @ points[..., 1:].flatten(1, 2)
+            into[..., 1:] += (by_product @ weight).view_as(points[..., 1:])
+    by_weight = torch.cat([found.time.unsqueeze(-1), by_weight], dim=-1)
+    K, n = inputs.weight.shape[1:3]
+    return {
+        "weight": by_weight[:, : K * n].unflatten(1, (K, n)),
+        "bias": by_bias[:, : K * n].unflatten(1, (K, n)),
+        "gate_weight": by_weight[:, K * n :],
+        "gate_bias": by_bias[:, K * n :],
+        "log_scale": found.scale * inputs.log_scale.exp(),
+    }
+
+
+@torch.library.register_fake("hkconv::hk_attention")
+def _shapes(*arguments) -> tuple[Tensor, Tensor, Tensor]:
+    query = arguments[0]
+    return query.new_empty(query.shape), query.new_empty(query.shape[:-1]), query.new_empty(query.shape[:-1])
+
+
+@torch.library.register_fake("hkconv::hk_attention_backward")
+def _backward_shapes(*arguments) -> list[Tensor]:
+    inputs = Inputs(*arguments[: len(Inputs._fields)])._replace(padding=None)
+    if inputs.own is not None:
+        inputs = inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
+    return [inputs.query.new_empty((0,) if value is None else value.shape) for value in inputs]
+
+
+def _save(ctx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.causal = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _gradient(ctx, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    *tensors, out, mass, log_total = ctx.saved_tensors
+    if torch.is_grad_enabled():  # the gradient is to be differentiated itself
+        return _differentiable_gradient(Inputs(*tensors), ctx.causal, ctx.needs_input_grad, grad_out)
+    found = torch.ops.hkconv.hk_attention_backward(*tensors, ctx.causal, out, mass, log_total, grad_out)
+    return *(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad)), None
+
+
+torch.library.register_autograd("hkconv::hk_attention", _gradient, setup_context=_save)
+
+
+def _differentiable_gradient(
+    given: Inputs, causal: bool, needed: tuple[bool, ...], grad_out: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradient by way of the reference, which PyTorch can differentiate again."""
+    # Aliases, because values and their own may be one tensor with two gradients.
+    inputs = Inputs(*(None if value is None else value.view_as(value) for value in given))
+    linear = None if inputs.own is None else {name: getattr(inputs, name) for name in LINEAR}
+    query, key, value, own, points = (
+        None if x is None else lift(x[..., 1:])
+        for x in (inputs.query, inputs.key, inputs.value, inputs.own, inputs.points)
+    )
+    out = attention_reference.attend(
+        query, key, value, own, linear, points, inputs.padding, causal, steepness=inputs.steepness
+    )
+    wanted = [x for x, need in zip(inputs, needed) if need]
+    found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, materialize_grads=True))
+    return *(next(found) if need else None for need in needed[: len(Inputs._fields)]), None

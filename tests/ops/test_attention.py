@@ -1,0 +1,172 @@
+"""The fused operator of attention against its reference in float64: values, every gradient, memory.
+
+Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
+"""
+
+import pytest
+import torch
+from fused_cases import relative_error
+
+from hkconv.geometry.lorentz import lift
+from hkconv.ops import attention, attention_reference
+
+GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+VALUE_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
+POINTS = ("query", "key", "value", "own", "points")
+
+
+@pytest.fixture(params=["kernel", "centroid"])
+def aggregation(request):
+    return request.param
+
+
+def make_leaves(H, B, T, S, n, K, *, radius=1.0, curvature=-1.0, seed=0):
+    """Everything with a gradient by name, in float64, points by their space; without ``own`` for K = 0."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    def points(length):
+        distance = radius * torch.rand(H, B, length, 1, generator=generator, dtype=torch.float64)
+        return torch.sinh(distance) * torch.nn.functional.normalize(normal(H, B, length, n), dim=-1)
+
+    leaves = {"query": points(T), "key": points(S), "value": points(S)}
+    leaves["curvature"] = torch.tensor(curvature, dtype=torch.float64)
+    if K:
+        leaves |= {
+            "own": points(T),
+            "points": 0.8 * normal(K, n),
+            "weight": 0.5 * normal(H, K, n, n + 1),
+            "bias": 0.3 * normal(H, K, n),
+            "gate_weight": 0.3 * normal(H, K, n + 1),
+            "gate_bias": 0.3 * normal(H, K),
+            "log_scale": 0.3 * normal(H, K) + 0.5,
+        }
+    return leaves
+
+
+def output_and_gradients(attend, leaves, dtype=torch.float64, device="cpu", shared=False, **masks):
+    """The outputs and the gradient of every leaf. ``shared`` values are also those of the queries, as in a layer."""
+    leaves = {name: leaf.to(device, dtype).detach().requires_grad_() for name, leaf in leaves.items()}
+    curvature = leaves["curvature"]
+    given = {name: lift(leaves[name], curvature) for name in POINTS if name in leaves}
+    if shared:
+        given["own"] = given["value"]
+    if "weight" in leaves:
+        given["linear"] = {name: leaves.get(name) for name in attention.LINEAR}
+    masks = {name: mask.to(device) if isinstance(mask, torch.Tensor) else mask for name, mask in masks.items()}
+    out = attend(**given, **masks, curvature=curvature)
+    generator = torch.Generator().manual_seed(9)
+    cotangent = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out)
+    found = torch.autograd.grad(out, list(leaves.values()), cotangent, allow_unused=True)
+    return out.detach(), {name: grad for name, grad in zip(leaves, found) if grad is not None}
+
+
+def assert_equals_reference(leaves, dtype, device, **options):
+    out, gradients = output_and_gradients(attention.attend, leaves, dtype, device, **options)
+    # The reference sees the same rounded numbers, in float64.
+    rounded = {name: leaf.to(dtype).double() for name, leaf in leaves.items()}
+    expected_out, expected = output_and_gradients(attention_reference.attend, rounded, **options)
+    assert relative_error(out, expected_out) < VALUE_TOLERANCE[dtype]
+    assert gradients.keys() == expected.keys()
+    floor = 0.01 * max(gradient.norm().item() for gradient in expected.values()) + 1e-3
+    for name, gradient in gradients.items():
+        assert relative_error(gradient, expected[name], floor) < GRADIENT_TOLERANCE[dtype], name
+
+
+PADDING = torch.tensor([[False] * 5, [False, True, False, True, True]])
+EVERYTHING = torch.tensor([[True] * 5, [False] * 5])
+CASES = {
+    "whole": (5, 5, {}),
+    "shared": (5, 5, {"shared": True}),
+    "padded": (5, 5, {"padding": PADDING}),
+    "causal": (5, 5, {"causal": True, "shared": True}),
+    "causal and padded": (5, 5, {"causal": True, "padding": PADDING}),
+    "one step": (1, 5, {"causal": True}),
+    "a few steps": (3, 5, {"causal": True, "padding": PADDING}),
+    "all padding": (4, 5, {"padding": EVERYTHING}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_reference_under_every_mask(case, aggregation, dtype, device):
+    T, S, options = CASES[case]
+    if aggregation == "centroid":
+        options = {name: value for name, value in options.items() if name != "shared"}
+    leaves = make_leaves(2, 2, T, S, 4, 3 if aggregation == "kernel" else 0)
+    assert_equals_reference(leaves, dtype, device, **options)
+
+
+@pytest.mark.parametrize(("n", "K"), [(1, 1), (3, 5), (5, 2), (17, 4)], ids=str)
+def test_equals_the_reference_for_odd_sizes(n, K, dtype, device):
+    assert_equals_reference(make_leaves(1, 1, 3, 4, n, K), dtype, device)
+
+
+def test_equals_the_reference_for_every_curvature(curvature, aggregation, device):
+    leaves = make_leaves(1, 2, 3, 4, 4, 3 if aggregation == "kernel" else 0, curvature=curvature)
+    assert_equals_reference(leaves, torch.float64, device)
+
+
+@pytest.mark.parametrize("block", [1, 7, 40])
+def test_blocks_of_any_size_change_nothing(block, aggregation, monkeypatch):
+    from hkconv.ops import attention_cpu
+
+    monkeypatch.setattr(attention_cpu, "PAIRS_AT_ONCE", block)
+    leaves = make_leaves(2, 3, 6, 6, 4, 3 if aggregation == "kernel" else 0)
+    padding = torch.rand(3, 6) < 0.3
+    assert_equals_reference(leaves, torch.float64, "cpu", padding=padding, causal=True)
+
+
+@pytest.mark.parametrize(("radius", "tolerance"), [(4.0, 2e-5), (8.0, 1e-3)])
+def test_float32_is_right_far_from_the_origin(radius, tolerance, aggregation, device):
+    """Queries, keys and values up to ``radius`` from the origin; HLinear of the layer keeps them far nearer."""
+    leaves = make_leaves(1, 1, 6, 6, 6, 4 if aggregation == "kernel" else 0, radius=radius)
+    rounded = {name: leaf.float().double() for name, leaf in leaves.items()}
+    out, gradients = output_and_gradients(attention.attend, leaves, torch.float32, device)
+    expected, _ = output_and_gradients(attention_reference.attend, rounded)
+    assert relative_error(out, expected) < tolerance
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+def test_same_bits_every_time(aggregation, dtype, device):
+    leaves = make_leaves(1, 2, 5, 5, 4, 3 if aggregation == "kernel" else 0)
+    first, second = (output_and_gradients(attention.attend, leaves, dtype, device, causal=True) for _ in range(2))
+    assert torch.equal(first[0], second[0])
+    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_agrees_for_any_number_of_threads(threads, aggregation, monkeypatch):
+    from hkconv.ops import attention_cpu
+
+    monkeypatch.setattr(attention_cpu, "PAIRS_AT_ONCE", 10)
+    leaves = make_leaves(2, 2, 5, 5, 4, 3 if aggregation == "kernel" else 0)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        assert_equals_reference(leaves, torch.float64, "cpu", padding=PADDING)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_second_derivatives_equal_those_of_the_reference(aggregation):
+    leaves = make_leaves(1, 1, 3, 3, 3, 2 if aggregation == "kernel" else 0)
+    found = []
+    for attend in (attention.attend, attention_reference.attend):
+        space = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
+        given = {name: lift(space[name]) for name in POINTS if name in space}
+        linear = {name: space[name] for name in attention.LINEAR} if "weight" in space else None
+        out = attend(**given, linear=linear)
+        (first,) = torch.autograd.grad(out.square().sum(), space["value"], create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), space["value"])[0])
+    assert relative_error(*found) < 1e-9
+
+
+def test_operator_keeps_torchs_rules(aggregation):
+    leaves = make_leaves(1, 2, 3, 3, 3, 2 if aggregation == "kernel" else 0)
+    del leaves["curvature"]
+    given = {name: (lift(leaf) if name in POINTS else leaf).requires_grad_() for name, leaf in leaves.items()}
+    given |= {"steepness": torch.tensor(0.5, dtype=torch.float64), "padding": PADDING[:, :3]}
+    inputs = [given.get(name) for name in attention.Inputs._fields]
+    torch.library.opcheck(torch.ops.hkconv.hk_attention, (*inputs, True))
