@@ -29,7 +29,7 @@ def treebank(tmp_path):
     return write_treebank(tmp_path / "treebank", {"train": 60, "dev": 15, "test": 20})
 
 
-@pytest.mark.parametrize("model", ["transformer", "hkn", "hybonet", "hatt", "hnn++"])
+@pytest.mark.parametrize("model", ["transformer", "hybonet", "hatt", "hnn++"])
 def test_every_layer_of_systems_of_either_geometry(tmp_path, treebank, model):
     run = make_run(tmp_path / model, model)
     found = probe_run(run, treebank, device="cpu")
