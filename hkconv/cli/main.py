@@ -15,6 +15,7 @@ from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
+from hkconv.cli.probe import probe
 from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
@@ -78,6 +79,7 @@ app.command()(points)
 app.command()(bench)
 app.command()(report)
 app.add_typer(translate, name="translate")
+app.command()(probe)
 
 
 def run() -> None:
