@@ -15,7 +15,10 @@ _HOMES = {
     "kernel_points": "hkconv.points",
     "neighbors": "hkconv.ops.neighbors",
 }
-_ROOMS = {"benchmarking", "cli", "data", "errors", "geometry", "models", "nn", "ops", "points", "testing", "training"}
+_ROOMS = {
+    *("benchmarking", "cli", "data", "errors", "geometry", "models"),
+    *("nn", "ops", "points", "testing", "training", "viz"),
+}
 
 __all__ = [*_HOMES, "__version__"]
 
