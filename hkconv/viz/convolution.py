@@ -1,6 +1,7 @@
 """What HKConv does to a neighbourhood, step by step: the paper's illustration, drawn from a real layer of L²."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 11.0, 2.4
+WIDTH, HEIGHT = 11.0, 2.5
 CENTRE = (0.35, 0.25)
 FIRST_ANGLE = 0.3
 THINNEST, THICKEST = 0.4, 3.2
+# How far from a point, in the disk, its name stands, and how many sides are tried.
+NAME_REACH, SIDES = 0.16, 16
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,9 @@ def _draw_neighbourhood(axes: "Axes", steps: Steps) -> None:
     for number, neighbour in enumerate(steps.neighbours):
         draw_geodesic(axes, steps.centre, neighbour, color=GREY, linewidth=0.8)
         _mark(axes, neighbour, "o", series(number).color)
-        _name(axes, neighbour, f"$x_{{{number + 1}}}$", away_from=steps.centre)
     _mark(axes, steps.centre, "D", BLACK)
-    _name(axes, steps.centre, "$x$", away_from=steps.neighbours[0])
+    _name(axes, steps.neighbours, "$x_{{{}}}$")
+    _name(axes, [steps.centre], "$x$")
 
 
 def _draw_relative(axes: "Axes", steps: Steps) -> None:
@@ -137,9 +140,9 @@ def _draw_relative(axes: "Axes", steps: Steps) -> None:
     for number, relative in enumerate(steps.relative):
         draw_geodesic(axes, origin, relative, color=GREY, linewidth=0.8)
         _mark(axes, relative, "o", series(number).color)
-        _name(axes, relative, rf"$x_{{{number + 1}}}\ominus x$", away_from=origin)
     _mark(axes, origin, "D", BLACK)
-    _name(axes, origin, "$o$", away_from=steps.relative[0])
+    _name(axes, steps.relative, r"$x_{{{}}}\ominus x$")
+    _name(axes, [origin], "$o$")
 
 
 def _draw_correlation(axes: "Axes", steps: Steps) -> None:
@@ -148,9 +151,9 @@ def _draw_correlation(axes: "Axes", steps: Steps) -> None:
         for point in steps.kernel:
             draw_geodesic(axes, relative, point, color=look.color, linestyle=look.linestyle, linewidth=0.9)
         _mark(axes, relative, "o", look.color)
-    for number, point in enumerate(steps.kernel):
+    for point in steps.kernel:
         _mark(axes, point, "v", BLACK)
-        _name(axes, point, rf"$\tilde x_{{{number + 1}}}$", away_from=steps.relative.mean(0))
+    _name(axes, steps.kernel, r"$\tilde x_{{{}}}$")
 
 
 def _draw_messages(axes: "Axes", steps: Steps) -> None:
@@ -161,21 +164,17 @@ def _draw_messages(axes: "Axes", steps: Steps) -> None:
             width = THINNEST + (THICKEST - THINNEST) * (weight / largest).item()
             draw_geodesic(axes, point, message, color=colour, linewidth=width, alpha=0.75, solid_capstyle="butt")
             _mark(axes, point, "s", colour)
-        _draw_message(axes, steps, number)
+        _mark(axes, message, "o", colour, hollow=True)
+    _name(axes, steps.messages, "$x_{{{}}}'$")
 
 
 def _draw_output(axes: "Axes", steps: Steps) -> None:
     for number, message in enumerate(steps.messages):
         draw_geodesic(axes, message, steps.output, color=GREY, linewidth=0.8)
-        _draw_message(axes, steps, number)
+        _mark(axes, message, "o", series(number).color, hollow=True)
     _mark(axes, steps.output, "*", BLACK, size=11)
-    _name(axes, steps.output, "$x'$", away_from=steps.messages[0])
-
-
-def _draw_message(axes: "Axes", steps: Steps, number: int) -> None:
-    message = steps.messages[number]
-    _mark(axes, message, "o", series(number).color, hollow=True)
-    _name(axes, message, f"$x_{{{number + 1}}}'$", away_from=steps.output)
+    _name(axes, steps.messages, "$x_{{{}}}'$")
+    _name(axes, [steps.output], "$x'$")
 
 
 def _mark(axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool = False, size: float = 5.5) -> None:
@@ -184,16 +183,28 @@ def _mark(axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool
     axes.plot(*in_disk(point), marker, **look, label=f"_{marker}", zorder=4)
 
 
-def _name(axes: "Axes", point: Tensor, name: str, *, away_from: Tensor) -> None:
-    """Write a point's name beside it, on the side that looks away from another point, with a white edge."""
+def _name(axes: "Axes", points: Sequence[Tensor], name: str) -> None:
+    """Write names beside points, each on the side where most room is left between what is drawn so far.
+
+    Args:
+        axes: with everything but the names.
+        points: of L².
+        name: a template for the number of a point, from 1.
+    """
     from matplotlib.patheffects import withStroke
 
-    place = in_disk(point)
-    away = place - in_disk(away_from)
-    x, y = away / np.linalg.norm(away) if np.any(away) else (1.0, 0.0)
-    sides = {
-        "horizontalalignment": "left" if x > 0.4 else "right" if x < -0.4 else "center",
-        "verticalalignment": "bottom" if y > 0.4 else "top" if y < -0.4 else "center",
-    }
     halo = [withStroke(linewidth=2, foreground="white")]
-    axes.annotate(name, place, (6 * x, 6 * y), textcoords="offset points", path_effects=halo, zorder=5, **sides)
+    angles = 2 * np.pi * np.arange(SIDES) / SIDES
+    sides = np.column_stack([np.cos(angles), np.sin(angles)])
+    drawn = np.concatenate([line.get_xydata() for line in axes.lines])
+    for number, point in enumerate(points, start=1):
+        places = in_disk(point) + NAME_REACH * sides
+        room = np.linalg.norm(places[:, None] - drawn, axis=-1).min(1)
+        x, y = sides[room.argmax()]
+        alignment = {
+            "horizontalalignment": "left" if x > 0.4 else "right" if x < -0.4 else "center",
+            "verticalalignment": "bottom" if y > 0.4 else "top" if y < -0.4 else "center",
+        }
+        offset = {"xytext": (6 * x, 6 * y), "textcoords": "offset points"}
+        axes.annotate(name.format(number), in_disk(point), **offset, path_effects=halo, zorder=5, **alignment)
+        drawn = np.concatenate([drawn, places[room.argmax()][None]])

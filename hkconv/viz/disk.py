@@ -24,19 +24,14 @@ def geodesic(start: Tensor, end: Tensor, count: int = 65) -> Tensor:
     return lorentz.exp(start, share * lorentz.log(start, end))
 
 
-def draw_disk(axes: "Axes", reach: float = 1.0) -> None:
-    """Make axes a Poincaré disk: its edge and its centre, no frame, no numbers.
-
-    Args:
-        axes: an empty one.
-        reach: half the side of the square that is shown; below 1 the edge is out of sight.
-    """
+def draw_disk(axes: "Axes") -> None:
+    """Make empty axes a Poincaré disk: its edge and its centre, no frame, no numbers."""
     from matplotlib.patches import Circle
 
     axes.set_aspect("equal")
     axes.set_axis_off()
-    axes.set_xlim(-1.04 * reach, 1.04 * reach)
-    axes.set_ylim(-1.04 * reach, 1.04 * reach)
+    axes.set_xlim(-1.04, 1.04)
+    axes.set_ylim(-1.04, 1.04)
     axes.add_patch(Circle((0, 0), 1, facecolor="white", edgecolor=GREY, linewidth=0.9, zorder=0))
     axes.plot(0, 0, "+", color=LIGHT_GREY, markersize=7, label="_origin", zorder=1)
 

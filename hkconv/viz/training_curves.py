@@ -38,13 +38,14 @@ def training_curves_figure(
     names = list(dict.fromkeys(cell.model for cell in cells))
     figure = new_figure(8.4, 2.9)
     panels = figure.subplots(1, len(CURVES))
-    for axes, (field, title) in zip(panels, CURVES.items()):
+    for cell in cells:
+        alpha = 0.35 if sum(other.model == cell.model for other in cells) > FEW else 1.0
+        history, best = read_history(folder, cell), read_result(folder, cell).best_epoch
+        for axes, field in zip(panels, CURVES):
+            _draw_training(axes, str(cell), history, best, field, series(names.index(cell.model)), alpha)
+    for axes, title in zip(panels, CURVES.values()):
         axes.set_title(title.format(metric=read_result(folder, cells[0]).metric), fontweight="normal")
         axes.set_xlabel("epoch")
-        for cell in cells:
-            alpha = 0.35 if sum(other.model == cell.model for other in cells) > FEW else 1.0
-            history, best = read_history(folder, cell), read_result(folder, cell).best_epoch
-            _draw_training(axes, str(cell), history, best, field, series(names.index(cell.model)), alpha)
     looks = {name: series(number) for number, name in enumerate(names)}
     add_legend(figure, looks, f"{read_recipe(folder).dataset}; a mark is the best epoch")
     return figure
