@@ -33,6 +33,8 @@ def training_curves_figure(
     Returns:
         The figure.
     """
+    from matplotlib.ticker import MaxNLocator
+
     folder = Path(run)
     cells = choose_trainings(folder, Choice(model, split, seed))
     names = list(dict.fromkeys(cell.model for cell in cells))
@@ -46,6 +48,7 @@ def training_curves_figure(
     for axes, title in zip(panels, CURVES.values()):
         axes.set_title(title.format(metric=read_result(folder, cells[0]).metric), fontweight="normal")
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     looks = {name: series(number) for number, name in enumerate(names)}
     add_legend(figure, looks, f"{read_recipe(folder).dataset}; a mark is the best epoch")
     return figure

@@ -20,6 +20,7 @@ def test_every_curve_is_the_stored_history_and_its_best_epoch(run):
     assert [axes.get_title() for axes in figure.axes] == list(FIELDS)
     for axes, field in zip(figure.axes, FIELDS.values()):
         assert axes.get_xlabel() == "epoch"
+        assert all(tick == round(tick) for tick in axes.get_xticks())
         for training in TRAININGS:
             metrics = stored(run, training)
             expected = [(epoch["number"], epoch[field]) for epoch in metrics["history"]]
