@@ -23,6 +23,7 @@ PUBLIC_NAMES = (
     "hkconv.data.load",
     "hkconv.testing.assert_on_manifold",
     "hkconv.training.fit",
+    "hkconv.viz.save_figure",
 )
 
 

@@ -14,6 +14,7 @@ from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.hyperbolicity import hyperbolicity
+from hkconv.cli.plot import plot
 from hkconv.cli.points import points
 from hkconv.cli.probe import probe
 from hkconv.cli.report import report
@@ -80,6 +81,7 @@ app.command()(bench)
 app.command()(report)
 app.add_typer(translate, name="translate")
 app.command()(probe)
+app.add_typer(plot, name="plot")
 
 
 def run() -> None:

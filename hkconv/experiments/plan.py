@@ -1,5 +1,6 @@
 """What the report holds the records against: the paper's figures, and the trainings that make its tables complete."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hkconv.benchmarking.paper import PAPER_ROWS
@@ -24,9 +25,9 @@ class Plan:
     trainings: list[Record]
 
 
-def read_plan() -> Plan:
-    """The plan of this library's own recipe files."""
-    recipes = {table: read_table(table) for table in TRAINED_TABLES}
+def read_plan(tables: Iterable[str] = TRAINED_TABLES) -> Plan:
+    """The plan of this library's own recipe files, for some tables and the times."""
+    recipes = {table: read_table(table) for table in tables}
     paper = {table: {recipe.dataset: recipe.paper for recipe in found} for table, found in recipes.items()}
     together = [recipe for found in recipes.values() for recipe in found]
     cells = [cell for quick in (False, True) for cell in list_cells(together, Choice(quick=quick))]

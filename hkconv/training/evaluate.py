@@ -10,9 +10,9 @@ from hkconv.training.building import describe_dataset, load_dataset
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.devices import find_device
 from hkconv.training.recipe import make_recipe
-from hkconv.training.run import METRICS_FILE, list_cells, read_recipe, read_result
+from hkconv.training.run import read_recipe, read_result, trained_cells
 from hkconv.training.summary import Cell
-from hkconv.training.tasks import Dataset, make_task
+from hkconv.training.tasks import Dataset, Task, make_task
 
 # Above the rounding of another device or thread count in a ROC-AUC; one node more or less is far above it.
 TOLERANCE = 1e-4
@@ -53,7 +53,7 @@ def evaluate_run(folder: Path | str, data: str | None = None, device: str = "aut
     recipe = read_recipe(folder)
     if data is not None:
         recipe = make_recipe({**recipe.as_dict(), "data": data})
-    cells = [cell for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()]
+    cells = trained_cells(folder, recipe)
     if not cells:
         raise InputError(f"run {folder} has no finished training to evaluate; continue it with --resume {folder}")
     target = find_device(device)
@@ -63,11 +63,26 @@ def evaluate_run(folder: Path | str, data: str | None = None, device: str = "aut
 
 def _evaluate_cell(folder: Path, cell: Cell, dataset: Dataset, device: torch.device) -> Evaluation:
     stored = read_result(folder, cell)
+    model, task = load_training(folder, cell, dataset, device)
+    return Evaluation(cell, stored.metric, stored.test_metric, task.evaluate(model, "test").metric)
+
+
+def load_training(folder: Path, cell: Cell, dataset: Dataset, device: torch.device) -> tuple[torch.nn.Module, Task]:
+    """The model of a training and the task it was trained for.
+
+    Args:
+        folder: of the run.
+        cell: which of its trainings.
+        dataset: the run's; another one is refused.
+        device: where the model goes.
+
+    Returns:
+        The model, in evaluation mode, and the task of its split.
+    """
     model, info = load_checkpoint(folder / cell.folder, expected=cell.model)
     _check_same_data(info.dataset, describe_dataset(dataset), folder / cell.folder)
     model.to(device)
-    task = make_task(dataset, dataset.splits[cell.split], next(model.parameters()))
-    return Evaluation(cell, stored.metric, stored.test_metric, task.evaluate(model, "test").metric)
+    return model, make_task(dataset, dataset.splits[cell.split], next(model.parameters()))
 
 
 def _check_same_data(trained_on: dict, found: dict, folder: Path) -> None:

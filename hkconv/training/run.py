@@ -64,7 +64,7 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     folder = _continued_folder(recipe) if resume else _new_folder(recipe)
     write_json(folder / RECIPE_FILE, recipe.as_dict())
     cells = list_cells(recipe)
-    results = {cell: read_result(folder, cell) for cell in cells if (folder / cell.folder / METRICS_FILE).exists()}
+    results = {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
     reporter.run_started(recipe, open_cells)
     interrupted = False
@@ -89,6 +89,11 @@ def list_cells(recipe: Recipe) -> list[Cell]:
     return [Cell(name, split, seed) for name in recipe.models for split in range(recipe.num_splits) for seed in seeds]
 
 
+def trained_cells(folder: Path, recipe: Recipe) -> list[Cell]:
+    """The trainings of a recipe that the run in ``folder`` has a result of."""
+    return [cell for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()]
+
+
 def read_recipe(folder: Path | str) -> Recipe:
     """The recipe of the run in ``folder``, with that folder as its ``out``."""
     folder = Path(folder)
@@ -105,6 +110,16 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
         return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
     except KeyError as error:
         raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
+
+
+def read_history(folder: Path, cell: Cell) -> list[Epoch]:
+    """Every epoch of a training of the run in ``folder``."""
+    path = folder / cell.folder / METRICS_FILE
+    stored = read_json(path, "the training's metrics")
+    try:
+        return [Epoch(**epoch) for epoch in stored["history"]]
+    except (KeyError, TypeError):
+        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs") from None
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,12 @@ class NodeTask(Task):
         return F.cross_entropy(model(*batch)[self.parts["train"]], self.labels["train"])
 
     @torch.no_grad()
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the nodes of a part, in its order, in evaluation mode."""
+        return model.eval()(*self.inputs)[self.parts[part]], self.labels[part]
+
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
-        return _class_scores(model.eval()(*self.inputs)[self.parts[part]], self.labels[part])
+        return _class_scores(*self.answers(model, part))
 
     def chance_score(self) -> float:
         return _majority_accuracy(self.labels["train"], self.labels["test"])
@@ -127,13 +131,17 @@ class GraphTask(Task):
         return self.loss_of(self._logits(model, batch), batch.y)
 
     @torch.no_grad()
-    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the graphs of a part, in its order, in evaluation mode."""
         if part not in self.whole:
             packed = self.parts[part]
             self.whole[part] = [packed.take(members) for members in torch.arange(len(packed)).split(GRAPHS_AT_ONCE)]
         model.eval()
         logits = torch.cat([self._logits(model, batch) for batch in self.whole[part]])
-        labels = torch.cat([batch.y for batch in self.whole[part]])
+        return logits, torch.cat([batch.y for batch in self.whole[part]])
+
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        logits, labels = self.answers(model, part)
         return torch.stack([self.metric_of(logits, labels), self.loss_of(logits, labels).double()])
 
     def chance_score(self) -> float:

@@ -4,7 +4,7 @@ import hkconv as package
 
 COMMANDS = (
     *("train", "evaluate", "search", "datasets", "audit", "hyperbolicity"),
-    *("points", "bench", "reproduce", "report", "translate", "probe"),
+    *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot"),
 )
 
 

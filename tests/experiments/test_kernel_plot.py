@@ -2,8 +2,8 @@ from made_records import made_cell
 
 from hkconv.experiments.cells import collect_cells
 from hkconv.experiments.grids import Grid
-from hkconv.experiments.kernel_plot import NAMES, _series
-from hkconv.experiments.svg_plot import Point, Series
+from hkconv.experiments.kernel_plot import NAMES, kernel_panels
+from hkconv.experiments.svg_plot import Panel, Point, Series
 
 
 def test_points_are_the_cells_of_each_protocol_by_number_of_kernel_points():
@@ -14,8 +14,9 @@ def test_points_are_the_cells_of_each_protocol_by_number_of_kernel_points():
     records += made_cell([0.9], table="kernels-node", variant="K=3", quick=True)
     grid = Grid("kernels-node", False, collect_cells(records).cells, paper)
     deviation = 100 * grid.cell("texas", "clean", "K=10").test.deviation
-    assert _series(grid, "texas") == (
+    series = (
         Series(NAMES["paper"], (Point(2, 79.08, 0.36), Point(10, 86.43, 0.46))),
         Series(NAMES["published"], (Point(2, 75.0, None),)),
         Series(NAMES["clean"], (Point(2, 25.0, None, whole=False), Point(10, 62.5, deviation))),
     )
+    assert kernel_panels(grid) == (Panel("texas", series),)

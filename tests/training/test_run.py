@@ -11,7 +11,7 @@ from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.run import train_cell, train_run
+from hkconv.training.run import read_history, train_cell, train_run
 from hkconv.training.summary import Cell
 
 
@@ -70,6 +70,7 @@ def test_a_training_alone_is_that_of_the_run_and_writes_nothing(tree_for_every_n
     alone = train_cell(Cell("mlp", 1, 0), recipe, tree_for_every_name, torch.device("cpu"))
     assert (alone.result.test_loss, alone.result.val_loss) == (in_run.test_loss, in_run.val_loss)
     assert [epoch.number for epoch in alone.history] == [1, 2, 3]
+    assert read_history(tmp_path / "run", Cell("mlp", 1, 0)) == alone.history
     assert os.listdir(tmp_path) == ["run"]
 
 
@@ -173,6 +174,10 @@ def test_damaged_metrics(tree_for_every_name, tmp_path):
     (tmp_path / "mlp" / "split0-seed0" / "metrics.json").write_text("{}")
     with pytest.raises(InputError, match=r"metrics are damaged: .* lacks 'model'"):
         train_run(quick(tmp_path, models=("mlp",)), resume=True)
+    for history in ({}, {"history": [{"number": 1}]}, {"history": 3}):
+        (tmp_path / "mlp" / "split0-seed0" / "metrics.json").write_text(json.dumps(history))
+        with pytest.raises(InputError, match=r"metrics are damaged: .* has no history of epochs"):
+            read_history(tmp_path, Cell("mlp", 0, 0))
 
 
 def test_deterministic_run_ends_as_it_began(tree_for_every_name, tmp_path):

@@ -1,0 +1,133 @@
+"""How every figure looks: one palette, one set of line styles and markers, one set of sizes.
+
+Colours are Okabe and Ito's, which people with any common colour blindness can tell apart. Whatever differs by colour
+differs by line style or marker too, so that a figure survives a black-and-white printer. Matplotlib is optional and
+imported when a figure is first drawn.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+
+from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY_BLUE, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+GREY, LIGHT_GREY = "#767676", "#D9D9D9"
+
+# Light to dark in one hue: the order of values is that of greys.
+HEAT_MAP = "Blues"
+
+STYLE = {
+    # Comes with matplotlib, so that a figure is the same on every machine.
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": LIGHT_GREY,
+    "grid.linewidth": 0.5,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": BLACK,
+    "ytick.labelcolor": BLACK,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.handlelength": 3,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    # Names inside an SVG are random without it.
+    "svg.hashsalt": "hkconv",
+}
+
+# About that of sRGB, and the luminance L with (1 + 0.05) / (L + 0.05) = (L + 0.05) / 0.05, both as in WCAG 2.
+GAMMA, EQUAL_CONTRAST = 2.2, 0.179
+
+Arguments = ParamSpec("Arguments")
+
+
+class Series(NamedTuple):
+    """How one of several series is drawn."""
+
+    color: str
+    linestyle: str | tuple[int, tuple[float, ...]]
+    marker: str
+
+
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
+_LINES = ("solid", (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def series(number: int) -> Series:
+    """The look of series ``number``, from 0; 28 differ, and the first 4 in colour, line and marker at once."""
+    return Series(*(kinds[number % len(kinds)] for kinds in (_COLOURS, _LINES, _MARKERS)))
+
+
+def styled(draw: Callable[Arguments, "Figure"]) -> Callable[Arguments, "Figure"]:
+    """Let a function draw its figure in this style, whatever settings of matplotlib the caller has."""
+
+    @functools.wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> "Figure":
+        with in_style():
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@contextmanager
+def in_style() -> Iterator[None]:
+    """Matplotlib's defaults with :data:`STYLE`, and the caller's settings again afterwards."""
+    try:
+        import matplotlib.style
+    except ImportError as error:
+        raise InputError(f"figures need Matplotlib ({error}): install it with pip install 'hkconv[viz]'") from None
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+def new_figure(width: float, height: float, layout: str | None = "constrained") -> "Figure":
+    """An empty figure of a size in inches, which no window knows of and nobody need close.
+
+    Args:
+        width, height: its size.
+        layout: what keeps labels apart; None where the axes' places are given.
+
+    Returns:
+        The figure.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def add_legend(figure: "Figure", looks: Mapping[str, Series], title: str | None = None) -> None:
+    """Put one legend for all axes above them.
+
+    Args:
+        figure: with its axes.
+        looks: the look of each name.
+        title: of the legend.
+    """
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **look._asdict(), label=name) for name, look in looks.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6), title=title)
+
+
+def text_colour(value: float, colours: "Colormap") -> str:
+    """Black or white, whichever can be read on a colour; ``value`` from 0 to 1 is its place in ``colours``."""
+    red, green, blue = (channel**GAMMA for channel in colours(value)[:3])
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "white" if luminance < EQUAL_CONTRAST else BLACK

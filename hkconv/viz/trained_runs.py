@@ -1,0 +1,118 @@
+"""What figures need of a run's folder: which trainings are meant, and what their models answer on test data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hkconv.errors import InputError
+from hkconv.nn import HDistance
+from hkconv.training.building import load_dataset
+from hkconv.training.devices import find_device
+from hkconv.training.evaluate import load_training
+from hkconv.training.recipe import make_recipe
+from hkconv.training.run import read_recipe, trained_cells
+from hkconv.training.summary import Cell
+from hkconv.training.tasks import GraphTask, NodeTask
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which trainings of a run; None leaves nothing out."""
+
+    model: str | None = None
+    split: int | None = None
+    seed: int | None = None
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a training is one of them."""
+        return all(wanted in (None, getattr(cell, name)) for name, wanted in vars(self).items())
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What models answered on the test data of their trainings, one training after the other.
+
+    Args:
+        title: data, model and number of trainings.
+        num_classes: number of classes.
+        labels: the true classes, ``(M,)``.
+        predicted: the classes with the largest logit, ``(M,)``.
+        distances: to the centre of each class, ``(M, num_classes)``; None for a model without centres.
+    """
+
+    title: str
+    num_classes: int
+    labels: Tensor
+    predicted: Tensor
+    distances: Tensor | None
+
+
+def choose_trainings(folder: Path, choice: Choice) -> list[Cell]:
+    """The trainings of a run that a choice means, at least one.
+
+    Args:
+        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        choice: which of them.
+
+    Returns:
+        Those with a result, in the run's order.
+    """
+    cells = trained_cells(folder, read_recipe(folder))
+    if not cells:
+        raise InputError(f"run {folder} has no finished training; continue it with hkconv train --resume {folder}")
+    chosen = [cell for cell in cells if choice.has(cell)]
+    if not chosen:
+        wanted = " ".join(f"{name} {value}" for name, value in vars(choice).items() if value is not None)
+        raise InputError(f"run {folder} has no training of {wanted}; it has {cells[0]} to {cells[-1]}")
+    return chosen
+
+
+def read_answers(folder: Path, choice: Choice, data: str | None = None, device: str = "auto") -> Answers:
+    """Let the checkpoints of one model of a run answer on their test data.
+
+    Args:
+        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        choice: which trainings; without a model those of the run's first.
+        data: folder of the datasets; by default the one the run used.
+        device: where to compute.
+
+    Returns:
+        The answers of all chosen trainings, on the CPU.
+    """
+    cells = choose_trainings(folder, choice)
+    cells = [cell for cell in cells if cell.model == cells[0].model]
+    recipe = read_recipe(folder)
+    dataset = load_dataset(recipe if data is None else make_recipe({**recipe.as_dict(), "data": data}))
+    target = find_device(device)
+    found = [_answer(*load_training(folder, cell, dataset, target), folder) for cell in cells]
+    labels, predicted, distances = zip(*found)
+    count = "1 training" if len(cells) == 1 else f"{len(cells)} trainings"
+    return Answers(
+        title=f"{recipe.dataset}, {cells[0].model}, {count}",
+        num_classes=dataset.num_classes,
+        labels=torch.cat(labels),
+        predicted=torch.cat(predicted),
+        distances=None if distances[0] is None else torch.cat(distances),
+    )
+
+
+def _answer(model: torch.nn.Module, task: NodeTask | GraphTask, folder: Path) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Labels, predicted classes and distances of one training's test data."""
+    if task.metric != NodeTask.metric:
+        raise InputError(f"run {folder} has no classes to compare: its task is scored by {task.metric}, not accuracy")
+    # The layer sees graphs batch by batch, after their pooling.
+    seen: list[Tensor] = []
+    layer = getattr(model, "distance", None)
+    has_centres = isinstance(layer, HDistance)
+    hook = layer.register_forward_hook(lambda _, __, output: seen.append(output)) if has_centres else None
+    logits, labels = task.answers(model, "test")
+    distances = None
+    if hook is not None:
+        hook.remove()
+        distances = torch.cat(seen)
+        if isinstance(task, NodeTask):
+            distances = distances[task.parts["test"]]
+        distances = distances.cpu()
+    return labels.cpu(), logits.argmax(-1).cpu(), distances

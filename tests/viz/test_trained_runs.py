@@ -1,0 +1,76 @@
+import shutil
+
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.training.building import load_dataset
+from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.recipe import Recipe
+from hkconv.training.run import read_recipe, read_result, train_run
+from hkconv.training.summary import Cell
+from hkconv.viz.trained_runs import Choice, choose_trainings, read_answers
+
+
+@pytest.mark.parametrize(
+    "choice, expected",
+    [
+        (Choice(), ["hkn split 0 seed 0", "hkn split 1 seed 0", "gcn split 0 seed 0", "gcn split 1 seed 0"]),
+        (Choice("gcn"), ["gcn split 0 seed 0", "gcn split 1 seed 0"]),
+        (Choice(split=1), ["hkn split 1 seed 0", "gcn split 1 seed 0"]),
+        (Choice("hkn", 0, 0), ["hkn split 0 seed 0"]),
+    ],
+)
+def test_choice(run, choice, expected):
+    assert [str(cell) for cell in choose_trainings(run, choice)] == expected
+
+
+def test_answers_give_the_stored_accuracy_and_the_nearest_centre(run):
+    for model in ("hkn", "gcn"):
+        answers = read_answers(run, Choice(model, 1), device="cpu")
+        right = (answers.labels == answers.predicted).double().mean().item()
+        assert right == read_result(run, Cell(model, 1, 0)).test_metric
+        assert answers.title == f"tree, {model}, 1 training"
+        if model == "hkn":
+            assert torch.equal(answers.distances.argmin(1), answers.predicted)
+        else:
+            assert answers.distances is None
+
+
+def test_answers_of_a_model_are_those_of_its_trainings_in_a_row(run):
+    both = read_answers(run, Choice(), device="cpu")
+    each = [read_answers(run, Choice("hkn", split), device="cpu") for split in (0, 1)]
+    assert both.title == "tree, hkn, 2 trainings"
+    for field in ("labels", "predicted", "distances"):
+        assert torch.equal(getattr(both, field), torch.cat([getattr(answers, field) for answers in each]))
+    dataset = load_dataset(read_recipe(run))
+    assert torch.equal(each[1].labels, dataset.graph.y[dataset.splits[1].test])
+
+
+def test_the_model_is_left_as_it_was(run):
+    before = load_checkpoint(run / "hkn" / "split0-seed0")[0].state_dict()
+    read_answers(run, Choice("hkn", 0), device="cpu")
+    after = load_checkpoint(run / "hkn" / "split0-seed0")[0].state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_runs_that_cannot_be_drawn(run, tmp_path):
+    with pytest.raises(InputError, match="run must be a folder that `hkconv train` made"):
+        choose_trainings(tmp_path / "nowhere", Choice())
+    with pytest.raises(InputError, match="has no training of model mlp split 7; it has hkn split 0 seed 0 to gcn"):
+        choose_trainings(run, Choice("mlp", 7))
+    copy = shutil.copytree(run, tmp_path / "copy")
+    (copy / "hkn" / "split0-seed0" / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="weights cannot be read"):
+        read_answers(copy, Choice(), device="cpu")
+    for model in ("hkn", "gcn"):
+        shutil.rmtree(copy / model)
+    with pytest.raises(InputError, match="has no finished training; continue it with hkconv train --resume"):
+        choose_trainings(copy, Choice())
+
+
+def test_links_have_no_classes(tmp_path):
+    recipe = Recipe(task="link", models=("gcn",), epochs=1, num_splits=1, hidden_dim=3, device="cpu")
+    summary = train_run(Recipe(**{**recipe.as_dict(), "models": ("gcn",), "out": str(tmp_path / "links")}))
+    with pytest.raises(InputError, match="has no classes to compare: its task is scored by ROC-AUC"):
+        read_answers(summary.folder, Choice(), device="cpu")
