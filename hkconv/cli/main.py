@@ -13,6 +13,7 @@ from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
+from hkconv.cli.explore import explore
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.points import points
 from hkconv.cli.report import report
@@ -74,6 +75,7 @@ app.command()(reproduce)
 app.command()(points)
 app.command()(bench)
 app.command()(report)
+app.command()(explore)
 
 
 def run() -> None:

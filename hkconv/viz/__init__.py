@@ -1,0 +1,1 @@
+"""Pictures: static figures, and the explorer page for hyperbolic embeddings."""

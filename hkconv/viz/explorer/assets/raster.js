@@ -1,0 +1,169 @@
+// Pixels by hand: a hundred thousand arcs and twenty thousand dots a frame, without a graphics card.
+//
+// Edges do not cover one another: each adds to the density of the pixels it crosses, and at the end density becomes
+// opacity, 1 - exp(-density). So a crowd of edges glows instead of turning into a blot, and their order does not matter.
+
+const OPACITY_STEPS = 2048;
+const DENSITY_RANGE = 6;
+// How far a drawn arc may be from the true one, in pixels.
+const FLATNESS = 0.3;
+const MOST_SEGMENTS = 32;
+
+class Raster {
+  constructor(width, height) {
+    this.width = width;
+    this.height = height;
+    this.density = new Float32Array(width * height);
+    this.image = new ImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.opacity = new Uint8Array(OPACITY_STEPS + 1);
+  }
+
+  clear() {
+    this.density.fill(0);
+  }
+
+  /** Add a straight line, one pixel wide, its ends anywhere. */
+  line(x0, y0, x1, y1, weight) {
+    const right = this.width - 2;
+    const bottom = this.height - 2;
+    if (!(x0 >= 1 && x0 <= right && y0 >= 1 && y0 <= bottom && x1 >= 1 && x1 <= right && y1 >= 1 && y1 <= bottom)) {
+      const inside = clipLine(x0, y0, x1, y1, 1, 1, right, bottom);
+      if (inside === null) return;
+      [x0, y0, x1, y1] = inside;
+    }
+    const dx = x1 - x0;
+    const dy = y1 - y0;
+    const steep = Math.abs(dy) > Math.abs(dx);
+    const steps = Math.max(Math.ceil(steep ? Math.abs(dy) : Math.abs(dx)), 1);
+    // A line at 45 degrees has more length a step.
+    const share = (weight * Math.hypot(dx, dy)) / steps;
+    const density = this.density;
+    const width = this.width;
+    const sx = dx / steps;
+    const sy = dy / steps;
+    let x = x0 + sx / 2;
+    let y = y0 + sy / 2;
+    const across = steep ? 1 : width;
+    for (let step = 0; step < steps; step++, x += sx, y += sy) {
+      const main = steep ? y : x;
+      const side = (steep ? x : y) - 0.5;
+      const low = Math.floor(side);
+      const part = (side - low) * share;
+      const place = steep ? (main | 0) * width + low : low * width + (main | 0);
+      density[place] += share - part;
+      density[place + across] += part;
+    }
+  }
+
+  /** Add the geodesic between two points of the disk of that centre and scale, in pixels. */
+  geodesic(ax, ay, bx, by, centerX, centerY, scale, weight) {
+    const px = centerX + ax * scale;
+    const py = centerY - ay * scale;
+    const qx = centerX + bx * scale;
+    const qy = centerY - by * scale;
+    const chord = Math.hypot(bx - ax, by - ay);
+    if (chord * scale > 3) {
+      const det = ax * by - ay * bx;
+      const a = 1 + ax * ax + ay * ay;
+      const b = 1 + bx * bx + by * by;
+      const nx = by * a - ay * b;
+      const ny = ax * b - bx * a;
+      const square = nx * nx + ny * ny - 4 * det * det;
+      const bend = square > 0 ? (chord * chord * scale * Math.abs(det)) / (4 * Math.sqrt(square)) : 0;
+      if (bend > FLATNESS) return this.arc(ax, ay, bx, by, nx / (2 * det), ny / (2 * det), bend, [centerX, centerY, scale], weight);
+    }
+    return this.line(px, py, qx, qy, weight);
+  }
+
+  /** Add the arc from one point to another around a centre, all in the disk. */
+  arc(ax, ay, bx, by, cx, cy, bend, [centerX, centerY, scale], weight) {
+    const segments = Math.min(Math.ceil(Math.sqrt(bend / FLATNESS)) + 1, MOST_SEGMENTS);
+    let x = ax - cx;
+    let y = ay - cy;
+    const ex = bx - cx;
+    const ey = by - cy;
+    const turn = Math.atan2(x * ey - y * ex, x * ex + y * ey) / segments;
+    const cos = Math.cos(turn);
+    const sin = Math.sin(turn);
+    let fromX = centerX + ax * scale;
+    let fromY = centerY - ay * scale;
+    for (let segment = 0; segment < segments; segment++) {
+      [x, y] = [x * cos - y * sin, x * sin + y * cos];
+      const toX = centerX + (cx + x) * scale;
+      const toY = centerY - (cy + y) * scale;
+      this.line(fromX, fromY, toX, toY, weight);
+      fromX = toX;
+      fromY = toY;
+    }
+  }
+
+  brighten(factor) {
+    const { density } = this;
+    for (let index = 0; index < density.length; index++) density[index] *= factor;
+  }
+
+  /** Turn the density into pixels of one colour. */
+  developEdges([red, green, blue], strength) {
+    for (let step = 0; step <= OPACITY_STEPS; step++) {
+      this.opacity[step] = Math.round(255 * strength * (1 - Math.exp((-step * DENSITY_RANGE) / OPACITY_STEPS)));
+    }
+    const colour = (blue << 16) | (green << 8) | red;
+    const { density, pixels, opacity } = this;
+    const factor = OPACITY_STEPS / DENSITY_RANGE;
+    for (let index = 0; index < pixels.length; index++) {
+      const found = density[index];
+      pixels[index] = found === 0 ? 0 : (opacity[Math.min(found * factor, OPACITY_STEPS) | 0] << 24) | colour;
+    }
+  }
+
+  /** Draw a dot over what is there: a disc of one colour with a rim of another. */
+  dot(x, y, radius, colour, rim, rimWidth) {
+    const reach = radius + rimWidth + 0.5;
+    const left = Math.max(Math.floor(x - reach), 0);
+    const right = Math.min(Math.ceil(x + reach), this.width - 1);
+    const top = Math.max(Math.floor(y - reach), 0);
+    const bottom = Math.min(Math.ceil(y + reach), this.height - 1);
+    for (let row = top; row <= bottom; row++) {
+      for (let column = left; column <= right; column++) {
+        const away = Math.hypot(column + 0.5 - x, row + 0.5 - y);
+        const cover = Math.min(reach - away, 1);
+        if (cover <= 0) continue;
+        const inner = Math.min(Math.max(radius + 0.5 - away, 0), 1);
+        this.blend(row * this.width + column, colour, rim, inner, cover);
+      }
+    }
+  }
+
+  /** Lay `inner` of one colour and the rest of another over a pixel, with opacity `cover`. */
+  blend(index, colour, rim, inner, cover) {
+    const below = this.pixels[index];
+    const belowShare = ((below >>> 24) / 255) * (1 - cover);
+    const total = cover + belowShare;
+    const own = (cover * inner) / total;
+    const edge = (cover * (1 - inner)) / total;
+    const rest = belowShare / total;
+    const red = own * colour[0] + edge * rim[0] + rest * (below & 255);
+    const green = own * colour[1] + edge * rim[1] + rest * ((below >>> 8) & 255);
+    const blue = own * colour[2] + edge * rim[2] + rest * ((below >>> 16) & 255);
+    this.pixels[index] = ((total * 255) << 24) | (blue << 16) | (green << 8) | red;
+  }
+}
+
+/** The part of a line inside a rectangle (Liang and Barsky), or null. */
+function clipLine(x0, y0, x1, y1, left, top, right, bottom) {
+  const dx = x1 - x0;
+  const dy = y1 - y0;
+  let enter = 0;
+  let leave = 1;
+  for (const [direction, room] of [[-dx, x0 - left], [dx, right - x0], [-dy, y0 - top], [dy, bottom - y0]]) {
+    if (direction === 0) {
+      if (room < 0) return null;
+    } else if (direction < 0) {
+      enter = Math.max(enter, room / direction);
+    } else {
+      leave = Math.min(leave, room / direction);
+    }
+  }
+  return enter < leave ? [x0 + enter * dx, y0 + enter * dy, x0 + leave * dx, y0 + leave * dy] : null;
+}
