@@ -55,22 +55,27 @@ def read_npz_scene(path: Path | str) -> Scene:
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} must be an .npz file with a key 'points', got a single array")
-            arrays = {key: file[key] for key in file.files}
+        file = np.load(path, allow_pickle=False)
+        arrays = None if isinstance(file, np.ndarray) else {key: file[key] for key in file.files}
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or 'not an .npz file'})") from None
+        raise InputError(f"{path} cannot be read ({error.strerror or 'it is damaged'})") from None
     except (ValueError, BadZipFile, EOFError) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else "it is damaged or of another format"
+        # NumPy takes text for a pickle.
+        reason = "it holds Python objects" if "Object arrays" in str(error) else "it is damaged or of another format"
         raise InputError(f"{path} cannot be read as an .npz file of numbers and text: {reason}") from None
+    if arrays is None:
+        raise InputError(f"{path} must be an .npz file with a key 'points', got a single array")
+    _check_keys(arrays, path)
+    return arrays
+
+
+def _check_keys(arrays: dict[str, np.ndarray], path: Path) -> None:
     for key in arrays:
         kind, _, layer = key.partition("/")
         if key not in PER_FILE and kind not in PER_LAYER:
             raise InputError(f"{path} has an unknown key {key!r}; {did_you_mean(key, (*PER_LAYER, *PER_FILE))}")
         if layer and f"points/{layer}" not in arrays:
             raise InputError(f"{path} has a key {key!r} but no 'points/{layer}'")
-    return arrays
 
 
 def _layer(arrays: dict[str, np.ndarray], name: str, curvature: float, path: Path) -> Layer:

@@ -61,6 +61,7 @@ def describe_scene(scene: Scene) -> dict[str, Any]:
     """A scene as the page's program reads it: arrays as base64, lengths in units of each layer's ``radius``."""
     return {
         "title": scene.title,
+        "note": scene.note,
         "size": scene.num_nodes,
         "names": scene.names,
         "classes": scene.class_names,

@@ -51,9 +51,9 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     split = dataset.splits[best.split]
     with torch.no_grad():
         seen = _look(model, dataset, split)
-    score = f"validation {best.metric} {100 * best.val_metric:.1f} %"
     return Scene(
-        title=f"{dataset.name} · {best.cell} · {score}",
+        title=f"{dataset.name} · {best.model}",
+        note=f"split {best.split}, seed {best.seed}, validation {best.metric} {100 * best.val_metric:.1f} %",
         layers=_layers(model, seen.points, with_centers=seen.labels is not None and dataset.task != "link"),
         labels=seen.labels,
         predictions=seen.predictions,

@@ -66,6 +66,7 @@ class Scene:
         edges: pairs of nodes, ``(2, E)``; directions, repeats and loops are not shown.
         names: of the nodes; by default their numbers.
         class_names: by default ``class 0`` and so on.
+        note: a line below the title.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Scene:
     edges: Tensor | None = None
     names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] = ()
+    note: str = ""
 
     def __post_init__(self) -> None:
         if not self.layers:

@@ -11,7 +11,7 @@ function select(node, { recentre = true } = {}) {
   if (node >= 0 && recentre) glideTo(pointOf(node));
   $('status').textContent = node < 0 ? '' : `Selected ${scene.nameOf(node)}, ${describeClass(node)}`;
   showSelection();
-  redraw(node >= 0);
+  redraw(CHANGED);
 }
 
 function describeClass(node) {
@@ -47,7 +47,7 @@ function changePlane(change) {
   }
   showLayer();
   showSelection();
-  redraw(true);
+  redraw(MOVING);
 }
 
 function chooseColouring(name) {
@@ -55,7 +55,7 @@ function chooseColouring(name) {
   state.colouring = name;
   findVisible();
   showColours();
-  redraw(false);
+  redraw(CHANGED);
 }
 
 function toggleGroup(group, alone) {
@@ -70,13 +70,13 @@ function toggleGroup(group, alone) {
   }
   findVisible();
   showLegend();
-  redraw(false);
+  redraw(CHANGED);
 }
 
 function toggleShown(name) {
   state.shown[name] = !state.shown[name];
   showShown();
-  redraw(false);
+  redraw(CHANGED);
 }
 
 function setTheme(theme) {
@@ -84,7 +84,7 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   showLegend();
   showSelection();
-  redraw(false);
+  redraw(CHANGED);
 }
 
 // ---- the panel
@@ -92,6 +92,8 @@ function setTheme(theme) {
 function showFacts() {
   document.title = `${scene.title} · hkconv explorer`;
   $('title').textContent = scene.title;
+  $('note').textContent = scene.note;
+  $('note').hidden = scene.note === '';
   const facts = [count(scene.size, 'node'), count(scene.edges.length / 2, 'edge')];
   if (scene.classes.length) facts.push(scene.classes.length === 1 ? '1 class' : `${scene.classes.length} classes`);
   $('facts').textContent = facts.join(' · ');
@@ -114,7 +116,7 @@ function showLayer() {
   $('axes').hidden = dim <= 2;
   for (const [side, id] of ['axis-x', 'axis-y'].entries()) {
     $(id).replaceChildren(...Array.from({ length: axes }, (_, axis) =>
-      make('option', { text: `component ${axis + 1} (${percent(kept[axis][axis])})`, value: axis })));
+      make('option', { text: `${axis + 1} · ${percent(kept[axis][axis])}`, value: axis })));
     $(id).value = String(state.axes[side]);
   }
   const curvature = radius === 1 ? '' : `, curvature ${(-1 / radius ** 2).toPrecision(3)}`;

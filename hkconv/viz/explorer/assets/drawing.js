@@ -5,15 +5,25 @@ const contexts = Object.fromEntries(Object.entries(canvases).map(([id, canvas]) 
 let raster = null;
 let density = 1;
 
-// While something moves, edges are drawn for so long; the rest follows when it stands still.
-const EDGE_TIME = 6;
+// A frame draws edges for a while only and leaves the rest to the next, so that the page always answers. While something
+// moves each frame begins anew, and what it takes for the rest of its work is taken off the time for edges.
+const FRAME_TIME = 14;
+const LEAST_EDGE_TIME = 4;
+const STILL_EDGE_TIME = 30;
 const EDGES_A_LOOK = 256;
 const STILL_AFTER = 120;
 
+// Why a frame is drawn: to add edges, because something else is to be seen, or because something moves.
+const MORE = 0;
+const CHANGED = 1;
+const MOVING = 2;
+
 let frame = null;
+let reason = MORE;
 let stillTimer = null;
 const frameTimes = [];
 let edgesDrawn = 0;
+let otherTime = 0;
 
 /** Centre and scale of the disk in CSS pixels. */
 function geometry() {
@@ -28,32 +38,37 @@ function resize() {
   const height = Math.max(Math.round(canvases.overlay.clientHeight * density), 4);
   for (const canvas of Object.values(canvases)) Object.assign(canvas, { width, height });
   raster = new Raster(width, height);
-  redraw(false);
+  redraw(CHANGED);
 }
 
-/** Draw with the next frame: quickly while something moves, and then once more in full. */
-function redraw(moving) {
-  clearTimeout(stillTimer);
-  if (moving) stillTimer = setTimeout(() => redraw(false), STILL_AFTER);
-  if (frame !== null) return;
-  frame = requestAnimationFrame((now) => {
-    frame = null;
-    draw(now, moving);
-  });
+/** Draw with the next frame. What moves is drawn once more in full when it stands still. */
+function redraw(why) {
+  if (why === MOVING) {
+    clearTimeout(stillTimer);
+    stillTimer = setTimeout(() => redraw(CHANGED), STILL_AFTER);
+  }
+  reason = Math.max(reason, why);
+  frame ??= requestAnimationFrame(draw);
 }
 
-function draw(now, moving) {
+function draw(now) {
+  const why = reason;
+  frame = null;
+  reason = MORE;
   const begun = performance.now();
   if (motion) advanceMotion(now);
   if (glide) advanceGlide(now);
   placeNodes();
   drawBase();
-  drawPixels(moving || motion || glide ? EDGE_TIME : Infinity);
+  const edgeTime = drawPixels(why);
   drawOverlay();
   if (tipFor >= 0) placeTip();
-  frameTimes.push(performance.now() - begun);
+  const time = performance.now() - begun;
+  otherTime = time - edgeTime;
+  frameTimes.push(time);
   if (frameTimes.length > 600) frameTimes.shift();
-  if (motion || glide) redraw(true);
+  if (motion || glide) redraw(MOVING);
+  else if (why !== MOVING && state.shown.edges && edgesDrawn < scene.edges.length / 2) redraw(MORE);
 }
 
 function drawBase() {
@@ -131,41 +146,50 @@ function dotRadius(node) {
   return base * shrink * Math.min(Math.max(view.zoom, 0.7) ** 0.4, 3);
 }
 
-function drawPixels(time) {
+/** Draw edges and nodes; returns how long the edges took. */
+function drawPixels(why) {
   const { centerX, centerY, scale } = geometry();
   const disk = [centerX * density, centerY * density, scale * density];
-  raster.clear();
-  if (state.shown.edges) drawEdges(disk, time);
-  raster.developEdges(rgb(INKS[state.theme].edges), state.selected >= 0 ? 0.45 : 0.85);
+  if (why !== MORE) {
+    raster.clear();
+    edgesDrawn = 0;
+  }
+  const begun = performance.now();
+  const time = why === MOVING ? Math.max(FRAME_TIME - otherTime, LEAST_EDGE_TIME) : STILL_EDGE_TIME;
+  if (state.shown.edges) drawEdges(disk, begun + time);
+  const edgeTime = performance.now() - begun;
+  // Of fewer edges than there are, but with as much light.
+  const brightness = Math.min(scene.edges.length / 2 / Math.max(edgesDrawn, 1), 5);
+  const strength = 0.85 - 0.3 * Math.min(scene.edges.length / 1e5, 1);
+  raster.developEdges(rgb(INKS[state.theme].edges), state.selected >= 0 ? strength / 2 : strength, brightness);
   drawDots(disk);
   contexts.pixels.putImageData(raster.image, 0, 0);
+  return edgeTime;
 }
 
-function drawEdges([centerX, centerY, scale], time) {
+/** Add edges from where the frame before ended, until the time is up. */
+function drawEdges([centerX, centerY, scale], end) {
   const { edges } = scene;
-  const end = performance.now() + time;
   const total = edges.length / 2;
   // So light that a page full of edges keeps its depth.
   const weight = 0.7 * Math.min(1, 30 / Math.sqrt(total + 1)) * density;
-  edgesDrawn = 0;
-  for (let edge = 0; edge < edges.length; edge += 2) {
-    const a = edges[edge];
-    const b = edges[edge + 1];
+  while (edgesDrawn < total) {
+    const a = edges[2 * edgesDrawn];
+    const b = edges[2 * edgesDrawn + 1];
     if (visible[a] && visible[b]) {
       raster.geodesic(diskX[a], diskY[a], diskX[b], diskY[b], centerX, centerY, scale, weight);
     }
     edgesDrawn++;
-    if (edgesDrawn % EDGES_A_LOOK === 0 && performance.now() > end) break;
+    if (edgesDrawn % EDGES_A_LOOK === 0 && performance.now() > end) return;
   }
-  // Fewer edges than there are, but as much light.
-  if (edgesDrawn < total) raster.brighten(Math.min(total / edgesDrawn, 4));
 }
 
 function drawDots([centerX, centerY, scale]) {
   const { groups, names, colour } = colouring();
   const colours = names.map((_, group) => rgb(colour(group, state.theme)));
   const rim = rgb(INKS[state.theme].rim);
-  const rimWidth = (scene.size < 8000 ? 0.8 : 0.4) * density;
+  // Rims tell dots apart; among very many they only take time.
+  const rimWidth = scene.size < 8000 ? 0.8 * density : 0;
   const reach = 12 * density;
   // Wrong answers are few and lie on top.
   for (const late of state.colouring === 'correctness' ? [0, 1] : [null]) {
@@ -249,19 +273,30 @@ function drawCenters(context, inks, toScreen) {
     context.lineWidth = 1.6;
     context.stroke();
   }
-  if (centers.length > MOST_LABELS) return;
-  for (const [number, center] of centers.entries()) drawText(context, scene.className(number), toScreen(center), 12, inks);
+  if (centers.length <= MOST_LABELS) drawLabels(context, centers.map(toScreen), inks);
 }
 
-function drawText(context, text, [x, y], away, inks) {
+/** Names of the centres, each on the side where it meets no other. */
+function drawLabels(context, places, inks) {
+  const [height, away] = [15, 13];
+  const taken = [];
   context.font = '600 12px system-ui, "Noto Sans", "DejaVu Sans", sans-serif';
   context.textBaseline = 'middle';
   context.lineJoin = 'round';
-  context.strokeStyle = inks.halo;
-  context.lineWidth = 3.5;
-  context.strokeText(text, x + away, y);
-  context.fillStyle = inks.ink;
-  context.fillText(text, x + away, y);
+  for (const [number, [x, y]] of places.entries()) {
+    const text = scene.className(number);
+    const width = context.measureText(text).width;
+    const sides = [[x + away, y], [x - away - width, y], [x - width / 2, y - away - 5], [x - width / 2, y + away + 5]];
+    const isFree = ([left, middle]) => taken.every(([otherLeft, otherMiddle, otherWidth]) =>
+      left > otherLeft + otherWidth || otherLeft > left + width || Math.abs(middle - otherMiddle) > height);
+    const [left, middle] = sides.find(isFree) ?? sides[0];
+    taken.push([left, middle, width]);
+    context.strokeStyle = inks.halo;
+    context.lineWidth = 3.5;
+    context.strokeText(text, left, middle);
+    context.fillStyle = inks.ink;
+    context.fillText(text, left, middle);
+  }
 }
 
 /** Kernel points around the selected node: numbered squares on geodesics from it. */

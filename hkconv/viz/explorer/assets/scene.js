@@ -104,6 +104,7 @@ class Layer {
 class Scene {
   constructor(data) {
     this.title = data.title;
+    this.note = data.note;
     this.size = data.size;
     this.names = data.names;
     this.classes = data.classes;

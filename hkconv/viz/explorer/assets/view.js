@@ -79,7 +79,7 @@ function moveBy(isometry) {
   const before = fromOrigin(moved(inverse(view.isometry), [1, 0, 0, 0]));
   if (away > farthest + ROOM_BEYOND && away > before) return;
   view.isometry = next;
-  redraw(true);
+  redraw(MOVING);
 }
 
 /** Move along the geodesic until a point of the data is at the centre; the picture's shift goes with it. */
@@ -97,7 +97,7 @@ function glideTo(point, isometryThen = null) {
     start: null,
     duration: reducedMotion.matches ? 0 : 350 + 150 * Math.min(length, 5),
   };
-  redraw(true);
+  redraw(MOVING);
 }
 
 function advanceMotion(now) {
@@ -141,7 +141,7 @@ function zoomBy(factor, x, y) {
   // A disk that fits is shown in the middle.
   if (zoom <= 1) view.shiftX = view.shiftY = 0;
   view.zoom = zoom;
-  redraw(true);
+  redraw(MOVING);
 }
 
 function goHome() {
