@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 
+from hkconv.cli.output import count
 from hkconv.errors import InputError
 
 
 def explore(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="RUN|FILE.npz", help="Folder of a run, or an .npz file of points.", show_default=False
-        ),
+        typer.Argument(metavar="RUN|FILE.npz", help="Folder of a run, or an .npz file of points.", show_default=False),
     ],
     out: Annotated[
         str | None,
@@ -50,5 +49,5 @@ def explore(
         scene = read_npz_scene(place)
     page = Path(out or "explorer.html")
     write_page(scene, page)
-    typer.echo(f"{scene.title}: {scene.num_nodes:,} nodes, {len(scene.layers)} of its layers to switch between")
+    typer.echo(f"{scene.title}: {count(scene.num_nodes, 'node')}, {count(len(scene.layers), 'layer')}")
     typer.echo(f"written: {page} ({page.stat().st_size / 1e6:.1f} MB), open it in a browser")

@@ -13,7 +13,8 @@ from hkconv.geometry.hyperboloid import origin
 from hkconv.geometry.lorentz import exp0, lift, log0, ominus, oplus
 
 MOST_STEPS = 100
-MOST_HALVINGS = 40
+LAST_STEP = 1e-8
+MOST_HALVINGS = 20
 
 
 def frechet_mean(points: Tensor) -> Tensor:
@@ -34,17 +35,22 @@ def frechet_mean(points: Tensor) -> Tensor:
     seen = _seen_from(points, mean)
     for _ in range(MOST_STEPS):
         step = torch.linalg.solve(_hessian(seen), seen.mean(0))
-        for _ in range(MOST_HALVINGS):
-            candidate = lift(oplus(exp0(_at_origin(step)), mean)[1:])
-            seen_next = _seen_from(points, candidate)
-            if seen_next.square().sum() < seen.square().sum():
-                break
-            step = step / 2
-        else:
-            # What is left of the way is below rounding.
-            return mean
-        mean, seen = candidate, seen_next
+        mean, seen = _walk(points, mean, seen, step)
+        # Newton's method squares the error: after a step of the root of float64's precision nothing changes.
+        if torch.linalg.vector_norm(step) < LAST_STEP:
+            break
     return mean
+
+
+def _walk(points: Tensor, mean: Tensor, seen: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """Go a step, or as much of it as brings the mean square down; where rounding hides that, stay."""
+    for _ in range(MOST_HALVINGS):
+        candidate = lift(oplus(exp0(_at_origin(step)), mean)[1:])
+        seen_there = _seen_from(points, candidate)
+        if seen_there.square().sum() < seen.square().sum():
+            return candidate, seen_there
+        step = step / 2
+    return mean, seen
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,16 +8,17 @@ from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from hkconv import models
-from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
 from hkconv.data.binary_features import write_out
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_value
-from hkconv.geometry.hyperboloid import rescale
+from hkconv.geometry.curvature import LearnedCurvature, curvature_value
+from hkconv.geometry.hyperboloid import lift, rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.nn import HKConv, TwoWayConv
 from hkconv.nn.centroid import pool_with_mass
-from hkconv.training.building import load_dataset
+from hkconv.training.building import describe_dataset, load_dataset
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.evaluate import check_same_data
 from hkconv.training.recipe import make_recipe
 from hkconv.training.run import METRICS_FILE, list_cells, read_recipe, read_result
 from hkconv.training.summary import CellResult
@@ -46,8 +47,9 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
         read_result(folder, cell) for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()
     ]
     best = _best(finished, folder)
-    model, _ = load_checkpoint(folder / best.cell.folder, expected=best.model)
+    model, info = load_checkpoint(folder / best.cell.folder, expected=best.model)
     dataset = load_dataset(recipe)
+    check_same_data(info.dataset, describe_dataset(dataset), folder / best.cell.folder)
     split = dataset.splits[best.split]
     with torch.no_grad():
         seen = _look(model, dataset, split)
@@ -90,7 +92,6 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
     if isinstance(dataset, LinkDataset):
         points = model.layer_points(x, split.message_edges)
         return _Seen(points, dataset.graph.y, None, split.message_edges)
-    assert isinstance(dataset, NodeDataset)
     points = model.layer_points(x, dataset.graph.edge_index)
     predictions = model.read_layers(points, None, None, None).argmax(1)
     return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
@@ -99,7 +100,6 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
 def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
     reference = next(model.parameters())
     curvatures = _curvatures(model)
-    has_classes = dataset.metric == "accuracy"
     pooled, predictions = [], []
     for batch in DataLoader(dataset.graphs, GRAPHS_AT_ONCE):
         columns = dataset.num_columns
@@ -108,7 +108,9 @@ def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
         pooled.append([_pool(model, found, batch.batch, batch.num_graphs, k) for found, k in zip(points, curvatures)])
         predictions.append(model.read_layers(points, batch.batch, batch.num_graphs, None).argmax(1))
     points = [torch.cat(parts) for parts in zip(*pooled)]
-    return _Seen(points, dataset.labels, torch.cat(predictions), None) if has_classes else _Seen(points, None, None, None)
+    if dataset.metric != "accuracy":
+        return _Seen(points, None, None, None)
+    return _Seen(points, dataset.labels, torch.cat(predictions), None)
 
 
 def _pool(model: HyperbolicNetwork, points: Tensor, batch: Tensor, size: int, curvature: float) -> Tensor:
@@ -134,9 +136,7 @@ def _layers(model: HyperbolicNetwork, points: list[Tensor], with_centers: bool) 
 
 
 def _centers(readout: torch.nn.Module | None, curvature: float) -> Tensor | None:
-    if readout is None:
-        return None
-    return rescale(readout.distance.centers.detach(), curvature_value(readout.distance.curvature), curvature)
+    return None if readout is None else _carried(readout.distance.centers, readout.distance.curvature, curvature)
 
 
 def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
@@ -144,8 +144,13 @@ def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
     parts = [conv.incoming, conv.outgoing] if isinstance(conv, TwoWayConv) else [conv]
     if not isinstance(parts[0], HKConv):
         return None
-    points = torch.cat([part.points.detach() for part in parts])
-    return rescale(points, curvature_value(parts[0].curvature), curvature)
+    return _carried(torch.cat([part.points for part in parts]), conv.curvature, curvature)
+
+
+def _carried(points: Tensor, own: float | Tensor | LearnedCurvature, curvature: float) -> Tensor:
+    """Points of a layer's own hyperboloid on another. As in the layer, their time follows its curvature."""
+    own = curvature_value(own)
+    return rescale(lift(points.detach()[:, 1:].double(), own), own, curvature)
 
 
 def _parts(split: Split, size: int) -> Tensor:

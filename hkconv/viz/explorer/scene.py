@@ -104,9 +104,7 @@ class Scene:
         if numbers is None:
             return
         if numbers.shape != (self.num_nodes,) or numbers.is_floating_point():
-            raise InputError(
-                f"{name} must be {self.num_nodes} whole numbers, one a node, got {_describe(numbers)}"
-            )
+            raise InputError(f"{name} must be {self.num_nodes} whole numbers, one a node, got {_describe(numbers)}")
         if bool((numbers < -1).any()):
             raise InputError(f"{name} must be numbers of classes from 0 on, or -1, got {int(numbers.min())}")
 
@@ -116,9 +114,9 @@ class Scene:
         edges = self.edges
         if edges.dim() != 2 or edges.size(0) != 2 or edges.is_floating_point():
             raise InputError(f"edges must be whole numbers of shape (2, E), got {_describe(edges)}")
-        if edges.numel() and not (0 <= int(edges.min()) and int(edges.max()) < self.num_nodes):
-            outside = int(edges.max()) if int(edges.min()) >= 0 else int(edges.min())
-            raise InputError(f"edges must join nodes 0 to {self.num_nodes - 1}, got {outside}")
+        outside = edges[(edges < 0) | (edges >= self.num_nodes)]
+        if outside.numel():
+            raise InputError(f"edges must join nodes 0 to {self.num_nodes - 1}, got {int(outside[0])}")
 
     def _name_classes(self) -> None:
         known = [numbers for numbers in (self.labels, self.predictions) if numbers is not None]

@@ -71,7 +71,10 @@ def test_points_alone(save, space):
         ({"labels": np.zeros(6)}, r"labels must be 6 whole numbers, one a node, got float64"),
         ({"labels": np.full(6, -2)}, "labels must be numbers of classes from 0 on, or -1, got -2"),
         ({"predictions": np.zeros((6, 1), int)}, r"predictions must be .* got int64 of shape \(6, 1\)"),
-        ({"edges": np.zeros((3, 2), int)}, r"edges must be whole numbers of shape \(2, E\), got int64 of shape \(3, 2\)"),
+        (
+            {"edges": np.zeros((3, 2), int)},
+            r"edges must be whole numbers of shape \(2, E\), got int64 of shape \(3, 2\)",
+        ),
         ({"edges": np.array([[0], [6]])}, "edges must join nodes 0 to 5, got 6"),
         ({"edges": np.array([[0], [-1]])}, "edges must join nodes 0 to 5, got -1"),
         ({"names": np.array(["a"])}, "names must be one for each of 6 nodes, got 1"),
@@ -81,7 +84,10 @@ def test_points_alone(save, space):
         ({"label": np.zeros(6, int)}, "has an unknown key 'label'; did you mean 'labels'?"),
         ({"centers/last": np.ones((1, 4))}, "has a key 'centers/last' but no 'points/last'"),
         ({"points/b": lifted(np.ones((2, 3)))}, "must have the points of the same nodes: 'points' has 6, 'b' has 2"),
-        ({"names": np.array([{}], object)}, "cannot be read as an .npz file of numbers and text: it holds Python objects"),
+        (
+            {"names": np.array([{}], object)},
+            "cannot be read as an .npz file of numbers and text: it holds Python objects",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file(save, space, change, message):
@@ -93,12 +99,12 @@ def test_files_that_are_something_else(save, space, tmp_path):
     with pytest.raises(InputError, match="has no embeddings: it needs a key 'points'"):
         read_npz_scene(save(labels=np.zeros(3, int)))
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InputError, match="cannot be read as an .npz file"):
+    with pytest.raises(InputError, match=r"cannot be read as an \.npz file"):
         read_npz_scene(tmp_path / "text.npz")
     np.save(tmp_path / "single.npy", space)
-    with pytest.raises(InputError, match="must be an .npz file with a key 'points', got a single array"):
+    with pytest.raises(InputError, match=r"must be an \.npz file with a key 'points', got a single array"):
         read_npz_scene(tmp_path / "single.npy")
     whole = save(points=lifted(space)).read_bytes()
     (tmp_path / "half.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="cannot be read as an .npz file"):
+    with pytest.raises(InputError, match=r"cannot be read as an \.npz file"):
         read_npz_scene(tmp_path / "half.npz")
