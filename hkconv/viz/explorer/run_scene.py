@@ -55,7 +55,7 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
         seen = _look(model, dataset, split)
     return Scene(
         title=f"{dataset.name} · {best.model}",
-        note=f"split {best.split}, seed {best.seed}, validation {best.metric} {100 * best.val_metric:.1f} %",
+        note=f"split {best.split}, seed {best.seed}, validation {best.metric} {100 * best.val_metric:.1f}\u00a0%",
         layers=_layers(model, seen.points, with_centers=seen.labels is not None and dataset.task != "link"),
         labels=seen.labels,
         predictions=seen.predictions,

@@ -58,7 +58,7 @@ def test_nodes_are_shown_where_they_are(open_page, classes):
     assert torch.allclose(page.lorentz(), classes.layers[0].points, rtol=1e-6, atol=1e-6)
     centre_x, centre_y = page.middle()
     box = page.page.locator("#overlay").bounding_box()
-    scale = 0.47 * min(box["width"], box["height"])
+    scale = 0.47 * min(box["width"], box["height"]) * page.state("zoom")
     time, x, y = classes.layers[0].points[5].tolist()
     expected = [centre_x + scale * x / (1 + time), centre_y - scale * y / (1 + time)]
     assert page.read("screen", 5) == pytest.approx(expected, abs=0.01)
@@ -268,10 +268,11 @@ def test_the_wheel_zooms_at_the_cursor(open_page, classes):
     start = page.read("screen", 6)
     cursor = [round(start[0]) + 2, round(start[1]) - 3]
     page.mouse.move(*cursor)
+    before = page.state("zoom")
     for _ in range(5):
         page.mouse.wheel(0, -120)
     page.settle()
-    zoom = page.state("zoom")
+    zoom = page.state("zoom") / before
     assert zoom > 3
     # As seen from the cursor all has grown alike, and the point under it has stayed.
     place = page.read("screen", 6)
@@ -279,6 +280,20 @@ def test_the_wheel_zooms_at_the_cursor(open_page, classes):
     page.drag(place, (place[0] + 8, place[1]), (place[0] - 60, place[1] + 40))
     page.settle()
     assert page.read("screen", 6) == pytest.approx([place[0] - 60, place[1] + 40], abs=0.01)
+
+
+def test_nodes_near_the_mean_fill_the_window(open_page, cloud):
+    page = open_page(Scene("near", (Layer("wide", cloud(30, 2, 4.0)), Layer("narrow", cloud(30, 2, 0.8)))))
+    radius = math.tanh(0.8 / 2)
+    assert page.state("zoom") == pytest.approx(0.9 / radius, rel=0.1)
+    page.press("0")
+    assert page.state("zoom") == 1
+    page.press("f")
+    assert page.state("zoom") == pytest.approx(0.9 / radius, rel=0.1)
+    page.press("[")
+    assert page.state("zoom") == 1
+    page.press("]", "+", "[")
+    assert page.state("zoom") == pytest.approx(1.25 * 0.9 / radius, rel=0.1)
 
 
 def test_layers_and_components_are_those_of_the_analysis(open_page, layers):

@@ -51,7 +51,7 @@ def test_the_best_network_layer_by_layer(tree, train):
     for layer, expected in zip(scene.layers, points):
         assert torch.allclose(layer.points, expected.double(), rtol=1e-5)
     assert scene.title == f"tree · {best.model}"
-    assert f"split {best.split}, seed 0, validation accuracy {100 * best.val_metric:.1f} %" == scene.note
+    assert f"split {best.split}, seed 0, validation accuracy {100 * best.val_metric:.1f}\u00a0%" == scene.note
     assert torch.equal(scene.predictions, logits.argmax(1))
     # The score that was stored is that of the nodes of the test part.
     right = (scene.predictions == scene.labels)[scene.parts == 2]

@@ -45,6 +45,7 @@ function changePlane(change) {
     const now = moved(view.isometry, pointOf(state.selected));
     view.isometry = normalized(compose(translation(now, before), view.isometry));
   }
+  if (view.isFitted) fit();
   showLayer();
   showSelection();
   redraw(MOVING);
@@ -453,7 +454,8 @@ const KEYS = [
   [['ArrowDown'], '↓', 'look down', () => pan(0, -1)],
   [['+', '='], '+', 'zoom in', () => zoomInMiddle(1.25)],
   [['-'], '−', 'zoom out', () => zoomInMiddle(0.8)],
-  [['0', 'Home'], '0', 'back to the start', goHome],
+  [['0', 'Home'], '0', 'the whole disk', goHome],
+  [['f'], 'f', 'fit all nodes', fit],
   [['Enter'], 'Enter', 'select the node nearest to the middle', () => select(nearestNode([overlay.clientWidth / 2, overlay.clientHeight / 2], Infinity))],
   [['n'], 'n', 'next neighbour of the selected node', () => selectNeighbour(1)],
   [['p'], 'p', 'previous neighbour', () => selectNeighbour(-1)],
@@ -486,6 +488,7 @@ document.addEventListener('keydown', (event) => {
 $('zoom-in').addEventListener('click', () => zoomInMiddle(1.25));
 $('zoom-out').addEventListener('click', () => zoomInMiddle(0.8));
 $('home').addEventListener('click', goHome);
+$('fit').addEventListener('click', fit);
 $('theme').addEventListener('click', () => setTheme(state.theme === 'dark' ? 'light' : 'dark'));
 $('help').addEventListener('click', () => $('keys').showModal());
 $('deselect').addEventListener('click', () => select(-1));
@@ -509,7 +512,8 @@ Object.defineProperty(window, 'hkconv', {
     },
     /** Kernel points around the selected node as the view has them, in the Lorentz model of curvature -1. */
     kernel: () => (state.selected < 0 || !layer().kernel ? [] : layer().kernel.around(state.selected, state.axes).map((point) => toLorentz(moved(view.isometry, point)))),
-    centers: () => (layer().centers ? centersOnDisk() : []),
+    /** Class centres on the disk. */
+    centers: centersOnDisk,
     state: () => ({
       layer: layer().name, axes: [...state.axes], colouring: state.colouring, selected: state.selected,
       hovered: state.hovered, theme: state.theme, zoom: view.zoom, shown: { ...state.shown },
@@ -522,6 +526,7 @@ Object.defineProperty(window, 'hkconv', {
 
 document.documentElement.dataset.theme = state.theme;
 enterPlane();
+view.zoom = fittingZoom();
 findVisible();
 showFacts();
 showLayer();

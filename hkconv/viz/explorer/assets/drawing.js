@@ -161,7 +161,7 @@ function drawPixels(why) {
   // Of fewer edges than there are, but with as much light.
   const brightness = Math.min(scene.edges.length / 2 / Math.max(edgesDrawn, 1), 5);
   const strength = 0.85 - 0.3 * Math.min(scene.edges.length / 1e5, 1);
-  raster.developEdges(rgb(INKS[state.theme].edges), state.selected >= 0 ? strength / 2 : strength, brightness);
+  raster.developEdges(rgb(INKS[state.theme].edges), state.selected >= 0 ? 0.6 * strength : strength, brightness);
   drawDots(disk);
   contexts.pixels.putImageData(raster.image, 0, 0);
   return edgeTime;
@@ -198,7 +198,8 @@ function drawDots([centerX, centerY, scale]) {
       const x = centerX + diskX[node] * scale;
       const y = centerY - diskY[node] * scale;
       if (x < -reach || y < -reach || x > raster.width + reach || y > raster.height + reach) continue;
-      raster.dot(x, y, dotRadius(node) * density * (late === 1 ? 1.25 : 1), colours[groups[node]], rim, rimWidth);
+      const radius = dotRadius(node) * density * (late === 1 ? 1.25 : 1);
+      raster.dot(x, y, radius, colours[groups[node]], rim, rimWidth * Math.min(radius / (3 * density), 1));
     }
   }
 }
@@ -216,7 +217,7 @@ function drawOverlay() {
   context.clearRect(0, 0, canvases.overlay.clientWidth, canvases.overlay.clientHeight);
   const toScreen = ([x, y]) => [centerX + x * scale, centerY - y * scale];
   if (state.selected >= 0) drawNeighbourhood(context, inks, toScreen);
-  if (state.shown.centers && layer().centers) drawCenters(context, inks, toScreen);
+  if (state.shown.centers) drawCenters(context, inks, toScreen);
   if (state.selected >= 0 && state.shown.kernel && layer().kernel) drawKernel(context, inks, toScreen);
   for (const node of [state.hovered, state.selected]) {
     if (node < 0) continue;
@@ -257,9 +258,8 @@ function drawNeighbourhood(context, inks, toScreen) {
 
 /** Class centres as diamonds, with their names where there are not too many. */
 function drawCenters(context, inks, toScreen) {
-  const centers = centersOnDisk();
-  for (const [number, center] of centers.entries()) {
-    const [x, y] = toScreen(center);
+  const places = centersOnDisk().map(toScreen);
+  for (const [number, [x, y]] of places.entries()) {
     const size = 8;
     context.beginPath();
     context.moveTo(x, y - size);
@@ -273,7 +273,7 @@ function drawCenters(context, inks, toScreen) {
     context.lineWidth = 1.6;
     context.stroke();
   }
-  if (centers.length <= MOST_LABELS) drawLabels(context, centers.map(toScreen), inks);
+  if (places.length <= MOST_LABELS) drawLabels(context, places, inks);
 }
 
 /** Names of the centres, each on the side where it meets no other. */
@@ -329,9 +329,8 @@ function drawKernel(context, inks, toScreen) {
 }
 
 function centersOnDisk() {
-  const points = layer().centers.inPlane(state.axes);
-  return Array.from({ length: points.length / 3 }, (_, number) => {
-    const [u, x, y] = points.subarray(3 * number);
+  return Array.from({ length: centers.length / 3 }, (_, number) => {
+    const [u, x, y] = centers.subarray(3 * number);
     return toDisk(moved(view.isometry, [u, 0, x, y]));
   });
 }

@@ -7,8 +7,8 @@
 const OPACITY_STEPS = 2048;
 const DENSITY_RANGE = 6;
 // How far a drawn arc may be from the true one, in pixels.
-const FLATNESS = 0.3;
-const MOST_SEGMENTS = 32;
+const FLATNESS = 0.15;
+const MOST_SEGMENTS = 40;
 
 class Raster {
   constructor(width, height) {
@@ -33,27 +33,30 @@ class Raster {
       if (inside === null) return;
       [x0, y0, x1, y1] = inside;
     }
-    const dx = x1 - x0;
-    const dy = y1 - y0;
-    const steep = Math.abs(dy) > Math.abs(dx);
-    const steps = Math.max(Math.ceil(steep ? Math.abs(dy) : Math.abs(dx)), 1);
-    // A line at 45 degrees has more length a step.
-    const share = (weight * Math.sqrt(dx * dx + dy * dy)) / steps;
+    if (Math.abs(x1 - x0) >= Math.abs(y1 - y0)) this.walk(x0, y0, x1, y1, weight, 1, this.width);
+    else this.walk(y0, x0, y1, x1, weight, this.width, 1);
+  }
+
+  /**
+   * Add a line pixel by pixel along its longer side. Each pixel gets as much as there is of the line, shared with the
+   * one beside it by where the line passes, so that lines of all directions are equally dark and joints do not show.
+   */
+  walk(from, fromSide, to, toSide, weight, alongStep, sideStep) {
+    const start = Math.min(from, to);
+    const end = Math.max(from, to);
+    const slope = end > start ? (toSide - fromSide) / (to - from) : 0;
+    const share = weight * Math.sqrt(1 + slope * slope);
     const density = this.density;
-    const width = this.width;
-    const sx = dx / steps;
-    const sy = dy / steps;
-    let x = x0 + sx / 2;
-    let y = y0 + sy / 2;
-    const across = steep ? 1 : width;
-    for (let step = 0; step < steps; step++, x += sx, y += sy) {
-      const main = steep ? y : x;
-      const side = (steep ? x : y) - 0.5;
+    for (let along = Math.floor(start); along < end; along++) {
+      const left = Math.max(start, along);
+      const right = Math.min(end, along + 1);
+      const side = fromSide + slope * ((left + right) / 2 - from) - 0.5;
       const low = Math.floor(side);
-      const part = (side - low) * share;
-      const place = steep ? (main | 0) * width + low : low * width + (main | 0);
-      density[place] += share - part;
-      density[place + across] += part;
+      const part = (right - left) * share;
+      const beside = (side - low) * part;
+      const place = along * alongStep + low * sideStep;
+      density[place] += part - beside;
+      density[place + sideStep] += beside;
     }
   }
 

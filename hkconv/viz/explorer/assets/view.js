@@ -11,13 +11,15 @@ const state = {
 };
 
 // The isometry from the data to the disk, and the disk's place on the screen beyond filling it.
-const view = { isometry: IDENTITY, zoom: 1, shiftX: 0, shiftY: 0 };
+// It is fitted until somebody moves it.
+const view = { isometry: IDENTITY, zoom: 1, shiftX: 0, shiftY: 0, isFitted: true };
 
 const layer = () => scene.layers[state.layer];
 const colouring = () => COLOURINGS[state.colouring];
 
 // The nodes in the plane as [u, Re v, Im v], and on the disk as the isometry puts them.
 let plane = null;
+let centers = null;
 let farthest = 0;
 const diskX = new Float64Array(scene.size);
 const diskY = new Float64Array(scene.size);
@@ -29,8 +31,19 @@ function pointOf(node) {
 
 function enterPlane() {
   plane = layer().coordinates.inPlane(state.axes);
+  centers = layer().centers ? layer().centers.inPlane(state.axes) : new Float64Array(0);
   farthest = 0;
   for (let node = 0; node < scene.size; node++) farthest = Math.max(farthest, fromOrigin(pointOf(node)));
+}
+
+/** The zoom at which nearly all nodes, and the centres, fill the window; the disk if they fill that. */
+function fittingZoom() {
+  const radii = Float64Array.from({ length: scene.size }, (_, node) => Math.hypot(...toDisk(pointOf(node)))).sort();
+  let reach = radii[Math.floor(0.995 * (scene.size - 1))];
+  for (let at = 0; at < centers.length; at += 3) {
+    reach = Math.max(reach, Math.hypot(centers[at + 1], centers[at + 2]) / centers[at]);
+  }
+  return Math.min(Math.max(0.9 / Math.max(reach, 1e-9), 1), 3);
 }
 
 function findVisible() {
@@ -79,24 +92,26 @@ function moveBy(isometry) {
   const before = fromOrigin(moved(inverse(view.isometry), [1, 0, 0, 0]));
   if (away > farthest + ROOM_BEYOND && away > before) return;
   view.isometry = next;
+  view.isFitted = false;
   redraw(MOVING);
 }
 
-/** Move along the geodesic until a point of the data is at the centre; the picture's shift goes with it. */
-function glideTo(point, isometryThen = null) {
+/** Move along the geodesic until a point of the data is at the centre; the picture's shift and zoom go with it. */
+function glideTo(point, { zoomThen = view.zoom, turnsBack = false } = {}) {
   const seen = moved(view.isometry, point);
   const length = fromOrigin(seen);
   motion = {
     seen,
     length,
     isometry: view.isometry,
-    isometryThen,
+    turnsBack,
     shift: [view.shiftX, view.shiftY],
     zoom: view.zoom,
-    zoomThen: isometryThen ? 1 : view.zoom,
+    zoomThen,
     start: null,
     duration: reducedMotion.matches ? 0 : 350 + 150 * Math.min(length, 5),
   };
+  view.isFitted = false;
   redraw(MOVING);
 }
 
@@ -109,14 +124,12 @@ function advanceMotion(now) {
   view.shiftY = motion.shift[1] * (1 - eased);
   view.zoom = motion.zoom * (motion.zoomThen / motion.zoom) ** eased;
   if (share < 1) return;
-  // The way home ends without the turn that the plane took on its way.
-  if (motion.isometryThen) turnTo(motion.isometryThen);
+  if (motion.turnsBack) {
+    // The plane turns on its way; at home it ends as it began.
+    beginGlide();
+    view.isometry = IDENTITY;
+  }
   motion = null;
-}
-
-function turnTo(isometry) {
-  beginGlide();
-  view.isometry = isometry;
 }
 
 /** Let the nodes go from where they are to where they will be, after a change of layer or axes. */
@@ -141,9 +154,17 @@ function zoomBy(factor, x, y) {
   // A disk that fits is shown in the middle.
   if (zoom <= 1) view.shiftX = view.shiftY = 0;
   view.zoom = zoom;
+  view.isFitted = false;
   redraw(MOVING);
 }
 
+/** Back to the mean: with the whole disk in sight. */
 function goHome() {
-  glideTo([1, 0, 0, 0], IDENTITY);
+  glideTo([1, 0, 0, 0], { zoomThen: 1, turnsBack: true });
+}
+
+/** Back to the mean: with all nodes in sight. */
+function fit() {
+  glideTo([1, 0, 0, 0], { zoomThen: fittingZoom(), turnsBack: true });
+  view.isFitted = true;
 }
