@@ -95,7 +95,21 @@ def test_the_dragged_point_follows_the_cursor(open_page, classes):
     assert page.state("selected") == -1
 
 
-def test_a_drag_is_a_translation_along_the_geodesic(open_page):
+def test_a_point_near_the_boundary_can_be_dragged_too(open_page):
+    far = torch.tensor([[math.cosh(7.5), math.sinh(7.5), 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    page = open_page(Scene("far", (Layer("only", far),)))
+    for _ in range(12):
+        page.mouse.move(*page.read("screen", 0))
+        page.mouse.wheel(0, -240)
+        page.settle()
+    x, y = page.read("screen", 0)
+    page.drag((x, y), (x - 20, y + 10), (x - 90, y + 60))
+    page.settle()
+    assert page.read("screen", 0) == pytest.approx([x - 90, y + 60], abs=0.01)
+    assert dist(*page.lorentz()) == pytest.approx(7.5, abs=1e-6)
+
+
+def test_a_drag_is_a_translation(open_page):
     points = torch.tensor([[0.0, 0.0], on_disk(0.3, 0.0), on_disk(-0.5, 0.0), on_disk(0.0, 0.4)], dtype=torch.float64)
     page = open_page(Scene("line", (Layer("only", lift(points)),)))
     x, y = page.middle()
@@ -110,6 +124,13 @@ def test_a_drag_is_a_translation_along_the_geodesic(open_page):
         [[math.cosh(rapidity), math.sinh(rapidity)], [math.sinh(rapidity), math.cosh(rapidity)]]
     )
     assert torch.allclose(moved, lift(points) @ boost.T, atol=1e-5)
+    # One that begins elsewhere has its axis through the centre as well: as a matrix it is symmetric, without a turn.
+    page.drag(page.read("screen", 3), (x - 0.3 * scale, y + 2 * scale))
+    page.settle()
+    matrix = torch.linalg.lstsq(moved, page.lorentz()).solution.T
+    assert torch.allclose(matrix, matrix.T, atol=1e-8)
+    assert torch.linalg.det(matrix) == pytest.approx(1)
+    assert (matrix - torch.eye(3)).abs().max() > 0.1
 
 
 def test_a_plane_is_not_dragged_out_of_sight(open_page, classes):

@@ -270,7 +270,8 @@ function underCursor([x, y]) {
   const dx = (x - centerX) / scale;
   const dy = (centerY - y) / scale;
   const size = Math.hypot(dx, dy);
-  const inside = size > GRASP ? GRASP / size : 1;
+  const most = 1 - GRASP / scale;
+  const inside = size > most ? most / size : 1;
   return fromDisk(dx * inside, dy * inside);
 }
 
@@ -511,7 +512,7 @@ Object.defineProperty(window, 'hkconv', {
       return [box.left + centerX + diskX[node] * scale, box.top + centerY - diskY[node] * scale];
     },
     /** Kernel points around the selected node as the view has them, in the Lorentz model of curvature -1. */
-    kernel: () => (state.selected < 0 || !layer().kernel ? [] : layer().kernel.around(state.selected, state.axes).map((point) => toLorentz(moved(view.isometry, point)))),
+    kernel: () => kernelInView().map(toLorentz),
     /** Class centres on the disk. */
     centers: centersOnDisk,
     state: () => ({

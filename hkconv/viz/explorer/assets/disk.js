@@ -69,11 +69,23 @@ function boost([ur, ui, vr, vi]) {
   return [size, 0, (vr * ur + vi * ui) / size, (vi * ur - vr * ui) / size];
 }
 
-/** The translation along the geodesic from one point to another that carries the one to the other. */
+/**
+ * The translation along a geodesic through the centre of the disk that carries one point to another.
+ *
+ * Of all isometries that do so it is the one that does not turn the plane at the centre. The translation along the
+ * geodesic of the two points themselves would fling everything else away when they lie far out. With p and q the places
+ * on the disk, P + p = (1 + conj(P) p) q has the solution P = (q - p + p q conj(q - p)) / (1 - |p q|^2).
+ */
 function translation(from, to) {
-  const there = boost(from);
-  const back = inverse(there);
-  return normalized(compose(compose(there, boost(moved(back, to))), back));
+  const [px, py] = toDisk(from);
+  const [qx, qy] = toDisk(to);
+  // 1 - |z|^2 = 1 / |u|^2, which does not cancel near the boundary.
+  const pRoom = 1 / (from[0] ** 2 + from[1] ** 2);
+  const qRoom = 1 / (to[0] ** 2 + to[1] ** 2);
+  const room = pRoom + qRoom - pRoom * qRoom;
+  const [dx, dy] = [qx - px, qy - py];
+  const [cx, cy] = [px * qx - py * qy, px * qy + py * qx];
+  return boost(fromDisk((dx + cx * dx + cy * dy) / room, (dy + cy * dx - cx * dy) / room));
 }
 
 /** The part of a way: the translation by `length` in the direction of a point, as seen from the origin. */

@@ -301,7 +301,7 @@ function drawLabels(context, places, inks) {
 
 /** Kernel points around the selected node: numbered squares on geodesics from it. */
 function drawKernel(context, inks, toScreen) {
-  const points = kernelOnDisk();
+  const points = kernelInView().map(toDisk);
   const node = state.selected;
   context.beginPath();
   for (const point of points) traceGeodesic(context, diskX[node], diskY[node], ...point);
@@ -335,7 +335,8 @@ function centersOnDisk() {
   });
 }
 
-function kernelOnDisk() {
+/** The kernel points around the selected node, as the view has them. */
+function kernelInView() {
   if (state.selected < 0 || !layer().kernel) return [];
-  return layer().kernel.around(state.selected, state.axes).map((point) => toDisk(moved(view.isometry, point)));
+  return layer().kernel.around(state.selected, state.axes).map((point) => moved(view.isometry, point));
 }

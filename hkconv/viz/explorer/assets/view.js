@@ -39,7 +39,7 @@ function enterPlane() {
 /** The zoom at which nearly all nodes, and the centres, fill the window; the disk if they fill that. */
 function fittingZoom() {
   const radii = Float64Array.from({ length: scene.size }, (_, node) => Math.hypot(...toDisk(pointOf(node)))).sort();
-  let reach = radii[Math.floor(0.995 * (scene.size - 1))];
+  let reach = radii[Math.ceil(0.995 * (scene.size - 1))];
   for (let at = 0; at < centers.length; at += 3) {
     reach = Math.max(reach, Math.hypot(centers[at + 1], centers[at + 2]) / centers[at]);
   }
@@ -76,8 +76,8 @@ function placeNodes() {
 
 // Beyond all nodes there is nothing to see, and far beyond no digits are left.
 const ROOM_BEYOND = 4;
-// A cursor beyond the disk drags by the nearest point inside.
-const GRASP = 0.985;
+// A cursor closer to the boundary, in pixels, or beyond it drags by the nearest point inside.
+const GRASP = 3;
 
 const reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');
 const ease = (share) => share * share * share * (share * (6 * share - 15) + 10);
