@@ -13,6 +13,7 @@ from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
+from hkconv.cli.explore import explore
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.plot import plot
 from hkconv.cli.points import points
@@ -82,6 +83,7 @@ app.command()(report)
 app.add_typer(translate, name="translate")
 app.command()(probe)
 app.add_typer(plot, name="plot")
+app.command()(explore)
 
 
 def run() -> None:

@@ -80,12 +80,19 @@ def load_training(folder: Path, cell: Cell, dataset: Dataset, device: torch.devi
         The model, in evaluation mode, and the task of its split.
     """
     model, info = load_checkpoint(folder / cell.folder, expected=cell.model)
-    _check_same_data(info.dataset, describe_dataset(dataset), folder / cell.folder)
+    check_same_data(info.dataset, describe_dataset(dataset), folder / cell.folder)
     model.to(device)
     return model, make_task(dataset, dataset.splits[cell.split], next(model.parameters()))
 
 
-def _check_same_data(trained_on: dict, found: dict, folder: Path) -> None:
+def check_same_data(trained_on: dict, found: dict, folder: Path) -> None:
+    """Raise unless the data that a checkpoint was trained on are those that were found.
+
+    Args:
+        trained_on: as the checkpoint describes them.
+        found: as :func:`~hkconv.training.building.describe_dataset` does.
+        folder: of the checkpoint.
+    """
     for key, here in found.items():
         before = trained_on.get(key)
         # The same data may be read from another place.

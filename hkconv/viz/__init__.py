@@ -1,4 +1,7 @@
-"""Static figures: each function draws one and returns a matplotlib ``Figure``, which :func:`save_figure` writes."""
+"""Pictures: the explorer page for hyperbolic embeddings, and static figures.
+
+Each function draws one figure and returns a matplotlib ``Figure``, which :func:`save_figure` writes.
+"""
 
 from hkconv.viz.class_distances import class_distances_figure
 from hkconv.viz.confusion import confusion_figure

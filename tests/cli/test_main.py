@@ -4,7 +4,7 @@ import hkconv as package
 
 COMMANDS = (
     *("train", "evaluate", "search", "datasets", "audit", "hyperbolicity"),
-    *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot"),
+    *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot", "explore"),
 )
 
 

@@ -1,0 +1,161 @@
+"""What an explorer page shows of a training run: the points of every layer of its best hyperbolic network."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch_geometric.loader import DataLoader
+
+from hkconv import models
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
+from hkconv.data.binary_features import write_out
+from hkconv.errors import InputError
+from hkconv.geometry.curvature import LearnedCurvature, curvature_value
+from hkconv.geometry.hyperboloid import lift, rescale
+from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.nn import HKConv, TwoWayConv
+from hkconv.nn.centroid import pool_with_mass
+from hkconv.training.building import describe_dataset, load_dataset
+from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.evaluate import check_same_data
+from hkconv.training.recipe import make_recipe
+from hkconv.training.run import METRICS_FILE, list_cells, read_recipe, read_result
+from hkconv.training.summary import CellResult
+from hkconv.training.tasks import GRAPHS_AT_ONCE, Dataset
+from hkconv.viz.explorer.scene import PARTS, Layer, Scene
+
+
+def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
+    """The scene of the training with the best validation metric among a run's hyperbolic networks.
+
+    In a graph task a point is a whole graph, the centroid of its nodes, and there are no edges. In a link task the
+    edges are those that messages pass over. Graphs that answer yes-or-no questions have no class.
+
+    Args:
+        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        data: folder of the datasets; by default the one the run used.
+
+    Returns:
+        The scene.
+    """
+    folder = Path(folder)
+    recipe = read_recipe(folder)
+    if data is not None:
+        recipe = make_recipe({**recipe.as_dict(), "data": data})
+    finished = [
+        read_result(folder, cell) for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()
+    ]
+    best = _best(finished, folder)
+    model, info = load_checkpoint(folder / best.cell.folder, expected=best.model)
+    dataset = load_dataset(recipe)
+    check_same_data(info.dataset, describe_dataset(dataset), folder / best.cell.folder)
+    split = dataset.splits[best.split]
+    with torch.no_grad():
+        seen = _look(model, dataset, split)
+    return Scene(
+        title=f"{dataset.name} · {best.model}",
+        note=f"split {best.split}, seed {best.seed}, validation {best.metric} {100 * best.val_metric:.1f}\u00a0%",
+        layers=_layers(model, seen.points, with_centers=seen.labels is not None and dataset.task != "link"),
+        labels=seen.labels,
+        predictions=seen.predictions,
+        parts=None if isinstance(split, LinkSplit) else _parts(split, seen.points[0].size(0)),
+        edges=seen.edges,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What a network makes of a dataset: points of each layer, and what belongs to each point."""
+
+    points: list[Tensor]
+    labels: Tensor | None
+    predictions: Tensor | None
+    edges: Tensor | None
+
+
+def _best(finished: list[CellResult], folder: Path) -> CellResult:
+    if not finished:
+        raise InputError(f"run {folder} has no finished training to show; continue it with --resume {folder}")
+    shown = [result for result in finished if issubclass(models.find(result.model), HyperbolicNetwork)]
+    if not shown:
+        found = ", ".join(dict.fromkeys(result.model for result in finished))
+        able = ", ".join(name for name, kind in models.MODELS.items() if issubclass(kind, HyperbolicNetwork))
+        raise InputError(f"run {folder} has no hyperbolic embeddings: it trained {found}; train one of {able}")
+    return max(shown, key=lambda result: result.val_metric)
+
+
+def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) -> _Seen:
+    if isinstance(dataset, GraphDataset):
+        return _look_at_graphs(model, dataset)
+    x = dataset.graph.x.to(next(model.parameters()))
+    if isinstance(dataset, LinkDataset):
+        points = model.layer_points(x, split.message_edges)
+        return _Seen(points, dataset.graph.y, None, split.message_edges)
+    points = model.layer_points(x, dataset.graph.edge_index)
+    predictions = model.read_layers(points, None, None, None).argmax(1)
+    return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
+
+
+def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
+    reference = next(model.parameters())
+    curvatures = _curvatures(model)
+    pooled, predictions = [], []
+    for batch in DataLoader(dataset.graphs, GRAPHS_AT_ONCE):
+        columns = dataset.num_columns
+        x = batch.x.to(reference) if columns is None else write_out(batch.x, columns, reference.dtype)
+        points = model.layer_points(x, batch.edge_index)
+        pooled.append([_pool(model, found, batch.batch, batch.num_graphs, k) for found, k in zip(points, curvatures)])
+        predictions.append(model.read_layers(points, batch.batch, batch.num_graphs, None).argmax(1))
+    points = [torch.cat(parts) for parts in zip(*pooled)]
+    if dataset.metric != "accuracy":
+        return _Seen(points, None, None, None)
+    return _Seen(points, dataset.labels, torch.cat(predictions), None)
+
+
+def _pool(model: HyperbolicNetwork, points: Tensor, batch: Tensor, size: int, curvature: float) -> Tensor:
+    pooled, mass = pool_with_mass(points, batch, size, curvature=curvature)
+    scaling = getattr(model, "pool_mass", None)
+    return pooled if scaling is None else scaling(pooled, mass, curvature)
+
+
+def _curvatures(model: HyperbolicNetwork) -> list[float]:
+    return [curvature_value(layer.curvature) for layer in (model.embedding, *model.convs)]
+
+
+def _layers(model: HyperbolicNetwork, points: list[Tensor], with_centers: bool) -> tuple[Layer, ...]:
+    curvatures = _curvatures(model)
+    # What is read off a layer, and which convolution reads it, is known by counting from the last and the first.
+    readouts = [*getattr(model, "early_readouts", ()), model] if with_centers and model.classifier is None else []
+    readouts = [None] * (len(points) - len(readouts)) + readouts
+    names = ["embedding", *(f"layer {number}" for number in range(1, len(points)))]
+    return tuple(
+        Layer(name, found, curvature, _centers(readout, curvature), _kernel(conv, curvature))
+        for name, found, curvature, readout, conv in zip(names, points, curvatures, readouts, [*model.convs, None])
+    )
+
+
+def _centers(readout: torch.nn.Module | None, curvature: float) -> Tensor | None:
+    return None if readout is None else _carried(readout.distance.centers, readout.distance.curvature, curvature)
+
+
+def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
+    """The kernel points of a convolution, of both of a two-way one, on the hyperboloid of what it reads."""
+    parts = [conv.incoming, conv.outgoing] if isinstance(conv, TwoWayConv) else [conv]
+    if not isinstance(parts[0], HKConv):
+        return None
+    return _carried(torch.cat([part.points for part in parts]), conv.curvature, curvature)
+
+
+def _carried(points: Tensor, own: float | Tensor | LearnedCurvature, curvature: float) -> Tensor:
+    """Points of a layer's own hyperboloid on another. As in the layer, their time follows its curvature."""
+    own = curvature_value(own)
+    return rescale(lift(points.detach()[:, 1:].double(), own), own, curvature)
+
+
+def _parts(split: Split, size: int) -> Tensor:
+    """The number of each node's part in :data:`~hkconv.viz.explorer.scene.PARTS`, -1 for none."""
+    parts = torch.full((size,), -1)
+    for name, members in split.parts.items():
+        parts[members] = PARTS.index(name)
+    return parts

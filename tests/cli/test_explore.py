@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def points() -> np.ndarray:
+    space = np.random.default_rng(0).normal(size=(7, 3))
+    return np.concatenate([np.sqrt(1 + (space**2).sum(1, keepdims=True)), space], 1)
+
+
+def test_a_file_of_points(hkconv, points):
+    np.savez("mine.npz", points=points, labels=np.arange(7) % 2)
+    result = hkconv("explore", "mine.npz", "--out", "page.html")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "mine: 7 nodes, 1 layer",
+        f"written: page.html ({Path('page.html').stat().st_size / 1e6:.1f} MB), open it in a browser",
+    ]
+    assert '"title":"mine"' in Path("page.html").read_text()
+    assert hkconv("explore", "mine.npz").exit_code == 0
+    assert Path("explorer.html").read_bytes() == Path("page.html").read_bytes()
+
+
+def test_a_run(hkconv):
+    arguments = ("--epochs", 1, "--num-splits", 1, "--models", "hkn,mlp", "--hidden-dim", 3)
+    assert hkconv("train", *arguments, "--out", "run").exit_code == 0
+    result = hkconv("explore", "run", "--out", "page.html")
+    assert result.exit_code == 0, result.output
+    assert "tree · hkn: 971 nodes, 3 layers" in result.stdout
+    assert Path("page.html").exists()
+
+
+def test_bad_input(hkconv, points):
+    assert "nothing to explore: nowhere is neither" in hkconv.fails("explore", "nowhere")
+    Path("empty").mkdir()
+    assert "recipe cannot be read" in hkconv.fails("explore", "empty")
+    arguments = ("--epochs", 1, "--num-splits", 1, "--models", "mlp", "--hidden-dim", 3)
+    assert hkconv("train", *arguments, "--out", "run").exit_code == 0
+    assert "run run has no hyperbolic embeddings: it trained mlp" in hkconv.fails("explore", "run")
+    np.savez("flat.npz", points=points[0])
+    assert "must have shape (N, n+1), time first, got (4,)" in hkconv.fails("explore", "flat.npz")
+    points[3, 2] = np.nan
+    np.savez("nan.npz", points=points)
+    assert "points of layer 'points' contains NaN or Inf, first in row 3" in hkconv.fails("explore", "nan.npz")
+    assert not Path("explorer.html").exists()

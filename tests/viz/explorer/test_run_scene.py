@@ -1,0 +1,167 @@
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, hierarchy
+from hkconv.data.splits import link_splits
+from hkconv.errors import InputError
+from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.lorentz import centroid, dist, lift
+from hkconv.training import building
+from hkconv.training.checkpoint import load_checkpoint, save_checkpoint
+from hkconv.training.recipe import Recipe
+from hkconv.training.run import train_run
+from hkconv.viz.explorer.run_scene import read_run_scene
+
+RUN = "run"
+
+
+@pytest.fixture
+def tree() -> NodeDataset:
+    return hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+
+
+@pytest.fixture
+def train(monkeypatch, tmp_path):
+    """Train on a dataset for two epochs; gives the summary and the folder."""
+
+    def run(dataset, **changes):
+        monkeypatch.setattr(building, "load", lambda *_, **__: dataset)
+        folder = tmp_path / RUN
+        values = {"models": ("hkn",), "epochs": 2, "num_splits": len(dataset.splits), "hidden_dim": 5, "device": "cpu"}
+        return train_run(Recipe(**{**values, **changes}, out=str(folder))), folder
+
+    return run
+
+
+def network(folder, result):
+    return load_checkpoint(folder / result.cell.folder)[0]
+
+
+def test_the_best_network_layer_by_layer(tree, train):
+    summary, folder = train(tree, models=("mlp", "hkn", "hybonet"))
+    scene = read_run_scene(folder)
+    best = max((result for result in summary.cells if result.model != "mlp"), key=lambda result: result.val_metric)
+    model = network(folder, best)
+    split = tree.splits[best.split]
+    with torch.no_grad():
+        points = model.layer_points(tree.graph.x, tree.graph.edge_index)
+        logits = model(tree.graph.x, tree.graph.edge_index)
+    assert [layer.name for layer in scene.layers] == ["embedding", "layer 1", "layer 2"]
+    for layer, expected in zip(scene.layers, points):
+        assert torch.allclose(layer.points, expected.double(), rtol=1e-5)
+    assert scene.title == f"tree · {best.model}"
+    assert f"split {best.split}, seed 0, validation accuracy {100 * best.val_metric:.1f}\u00a0%" == scene.note
+    assert torch.equal(scene.predictions, logits.argmax(1))
+    # The score that was stored is that of the nodes of the test part.
+    right = (scene.predictions == scene.labels)[scene.parts == 2]
+    assert right.double().mean() == pytest.approx(best.test_metric)
+    assert (scene.parts == 2).nonzero().flatten().tolist() == split.test.sort().values.tolist()
+    assert torch.equal(scene.edges, tree.graph.edge_index)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"learn_curvature": True, "curvature": -0.5}, {"readout": "all", "points": "random"}]
+)
+def test_centres_and_kernel_points_are_those_of_the_network(tree, train, options):
+    summary, folder = train(tree, **options)
+    scene = read_run_scene(folder)
+    model = network(folder, max(summary.cells, key=lambda result: result.val_metric))
+    embedding, first, last = scene.layers
+    curvatures = [curvature_value(module.curvature) for module in (model.embedding, *model.convs)]
+    assert [layer.curvature for layer in scene.layers] == curvatures
+    for layer, conv in zip((embedding, first), model.convs):
+        # Distances in units of the radius do not change from one hyperboloid to another.
+        own = curvature_value(conv.curvature)
+        kernel = lift(conv.points.detach()[:, 1:].double(), own)
+        expected = dist(kernel[:, None], kernel, own) * (-own) ** 0.5
+        found = dist(layer.kernel[:, None], layer.kernel, layer.curvature) * (-layer.curvature) ** 0.5
+        assert torch.allclose(found, expected, atol=1e-6)
+    assert last.kernel is None
+    if "readout" in options:
+        assert all(layer.centers is not None for layer in scene.layers)
+    else:
+        assert embedding.centers is first.centers is None
+        nearest = dist(last.points[:, None], last.centers, last.curvature).argmin(1)
+        assert torch.equal(nearest, scene.predictions)
+
+
+def test_both_convolutions_of_a_directed_graph(tree, train):
+    graph = Data(
+        x=tree.graph.x, edge_index=tree.graph.edge_index[:, tree.graph.edge_index[0] < tree.graph.edge_index[1]]
+    )
+    graph.y = tree.graph.y
+    dataset = NodeDataset("tree", graph, tree.splits, 3, "test")
+    _, folder = train(dataset, directions=True, kernel_size=3)
+    assert read_run_scene(folder).layers[0].kernel.shape == (6, 6)
+
+
+def rings_and_paths() -> GraphDataset:
+    graphs = []
+    for index in range(30):
+        ring = torch.stack([torch.arange(4 + index % 5), (torch.arange(4 + index % 5) + 1) % (4 + index % 5)])
+        edges = ring if index % 2 else ring[:, :-1]
+        degree = edges.flatten().bincount(minlength=ring.size(1)).float()[:, None]
+        graphs.append(Data(x=degree, edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.tensor([index % 2])))
+    split = Split(torch.arange(18), torch.arange(18, 24), torch.arange(24, 30))
+    return GraphDataset("shapes", graphs, [split], 2, "test")
+
+
+@pytest.mark.parametrize("mass", [False, True])
+def test_in_a_graph_task_a_point_is_a_graph(train, mass):
+    dataset = rings_and_paths()
+    summary, folder = train(dataset, mass=mass)
+    scene = read_run_scene(folder)
+    assert scene.num_nodes == 30
+    assert scene.edges is None
+    assert scene.labels.tolist() == [0, 1] * 15
+    assert (scene.predictions == scene.labels)[24:].double().mean() == pytest.approx(summary.cells[0].test_metric)
+    last = scene.layers[-1]
+    assert torch.equal(dist(last.points[:, None], last.centers).argmin(1), scene.predictions)
+    if not mass:
+        graph = dataset.graphs[7]
+        with torch.no_grad():
+            points = network(folder, summary.cells[0]).layer_points(graph.x, graph.edge_index)[-1]
+        assert torch.allclose(last.points[7], centroid(points.double()), rtol=1e-4)
+
+
+def test_in_a_link_task_edges_are_those_to_pass_messages_over(tree, train):
+    graph = tree.graph
+    links = LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=1), "test")
+    _, folder = train(links, task="link")
+    scene = read_run_scene(folder)
+    assert torch.equal(scene.edges, links.splits[0].message_edges)
+    assert scene.predictions is scene.parts is None
+    assert all(layer.centers is None for layer in scene.layers)
+
+
+def test_runs_with_nothing_to_show(tree, train):
+    _, folder = train(tree, models=("mlp", "gcn"))
+    with pytest.raises(InputError, match="has no hyperbolic embeddings: it trained mlp, gcn; train one of hkn, hgcn"):
+        read_run_scene(folder)
+    for metrics in folder.rglob("metrics.json"):
+        metrics.unlink()
+    with pytest.raises(InputError, match="has no finished training to show"):
+        read_run_scene(folder)
+    with pytest.raises(InputError, match="run must be a folder that `hkconv train` made"):
+        read_run_scene(folder / "nowhere")
+
+
+def test_a_run_whose_data_changed(tree, train, monkeypatch):
+    _, folder = train(tree)
+    other = hierarchy(depth=3, children=3, num_classes=3, num_features=4, num_splits=2)
+    monkeypatch.setattr(building, "load", lambda *_, **__: other)
+    with pytest.raises(InputError, match="was trained on data with num_nodes"):
+        read_run_scene(folder)
+
+
+def test_a_network_that_diverged(tree, train):
+    summary, folder = train(tree)
+    best = max(summary.cells, key=lambda result: result.val_metric)
+    cell = folder / best.cell.folder
+    model, info = load_checkpoint(cell)
+    with torch.no_grad():
+        model.embedding.linear.weight.fill_(float("nan"))
+    save_checkpoint(cell, model, info)
+    with pytest.raises(InputError, match="points of layer 'embedding' contains NaN or Inf, first in row 0"):
+        read_run_scene(folder)
