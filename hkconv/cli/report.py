@@ -34,8 +34,10 @@ def report(
     records, damaged = read(folder, TITLES)
     if not records:
         raise InputError(f"results {folder} has no record that can be read ({count(len(damaged), 'damaged line')})")
+    trials, damaged_trials = read(folder, [TUNING + table for table in TITLES])
+    damaged += damaged_trials
     plan = read_plan()
-    blocks = build_report(records, damaged, plan.paper, plan.trainings)
+    blocks = build_report(records, damaged, plan.paper, plan.trainings, trials)
     for problem in damaged:
         typer.echo(f"damaged line left out: {problem}", err=True)
     for path in write_report(Path(out), blocks):

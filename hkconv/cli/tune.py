@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
-from hkconv.cli.output import make_table, percent, print_table
+from hkconv.cli.output import percent
 from hkconv.cli.reproduce import INCOMPLETE, RESULTS, names_of, print_summary
 
 if TYPE_CHECKING:
@@ -77,10 +77,9 @@ def tune(
 
 
 def _print_findings(findings: "list[Finding]") -> None:
-    shown = make_table("dataset", "protocol", "system", "as given %", "best %", "trials", "what is best")
     for found in findings:
         drawn = ", ".join(f"{name} {value}" for name, value in found.best.drawn.items()) or "as given"
-        first = "-" if found.first is None else percent(found.first)
-        trials = f"{found.finished} of {found.trials}"
-        shown.add_row(found.dataset, found.protocol, found.label, first, percent(found.score), trials, drawn)
-    print_table(shown)
+        first = "failed" if found.first is None else f"{percent(found.first)} %"
+        place = f"{found.dataset} {found.protocol} {found.label}"
+        scores = f"validation {percent(found.score)} % (as given {first}; {found.finished} of {found.trials} trials)"
+        typer.echo(f"{place}: {scores}: {drawn}")

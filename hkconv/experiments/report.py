@@ -15,6 +15,7 @@ from hkconv.experiments.grids import Grid, PaperTable, figures_table
 from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
 from hkconv.experiments.pages import Block, Heading, Items, Plot, Text, as_html, as_markdown
 from hkconv.experiments.store import RUNTIME
+from hkconv.experiments.tuning_report import tuning_section
 from hkconv.training.files import make_folder, write_bytes
 
 TITLES = {
@@ -49,6 +50,7 @@ def build_report(
     problems: Iterable[object] = (),
     paper: Mapping[str, PaperTable] | None = None,
     plan: Iterable[Record] = (),
+    trials: Iterable[Record] = (),
 ) -> list[Block]:
     """The report as a list of blocks.
 
@@ -58,11 +60,12 @@ def build_report(
         paper: published mean and deviation by table, dataset and system, in percent (the runtime table: seconds an
             epoch). Its order is that of columns and rows.
         plan: the trainings that make the tables complete, see :func:`hkconv.experiments.cells.collect_cells`.
+        trials: what was tried to choose the settings.
 
     Returns:
         Blocks for :func:`hkconv.experiments.pages.as_markdown` and its neighbour.
     """
-    records, paper = list(records), paper or {}
+    records, trials, paper = list(records), list(trials), paper or {}
     if not records:
         raise InputError("no results to report: there is no record of a training")
     for record in records:
@@ -70,7 +73,7 @@ def build_report(
     collected = collect_cells(records, plan)
     blocks: list[Block] = [Heading("Results", 1), *map(Text, (*READING, CAUTION))]
     for table in TITLES:
-        blocks += _section(table, collected.cells, paper.get(table, {}))
+        blocks += [*_section(table, collected.cells, paper.get(table, {})), *tuning_section(table, trials)]
     return [
         *blocks,
         *_failures(collected),

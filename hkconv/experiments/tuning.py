@@ -143,7 +143,8 @@ def read_tuning(
         space, own = _space(values["space"]), {label: _space(given) for label, given in values["own"].items()}
     except InputError as error:
         raise InputError(f"recipe {path}: {error}") from None
-    counts = {"trials": trials or values["trials"], "num_splits": num_splits or values["num_splits"]}
+    given = {"trials": trials, "num_splits": num_splits}
+    counts = {name: values[name] if number is None else number for name, number in given.items()}
     for name, number in counts.items():
         if type(number) is not int or number < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {number!r}")
@@ -164,6 +165,9 @@ def list_trials(
     recipes, choice, place = list(recipes), choice or Choice(), place or Place()
     check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
     check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
+    for name in choice.protocols:
+        if not any(name in recipe.protocols for recipe in recipes):
+            raise InputError(f"no recipe of table {tuning.table!r} has protocol {name!r}")
     return {
         (recipe.dataset, protocol, label): _trials(tuning, recipe, protocol, label, place)
         for recipe in recipes

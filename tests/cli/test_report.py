@@ -30,6 +30,18 @@ def test_the_report_of_a_folder_and_again(hkconv, in_empty_folder):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_trials_are_told_of_and_are_no_results(hkconv, in_empty_folder):
+    trials = [made_record(table="tuning-node", test=None, val=0.123, variant="GCN", model="gcn")]
+    write_records([*RECORDS, *trials])
+    path = Path("results/records/tuning-node.jsonl")
+    path.write_text(path.read_text() + "{}\n")
+    result = hkconv("report")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "6 records, 1 damaged line"
+    text = Path("results/report.md").read_text()
+    assert "### Trials of each system" in text and "| GCN | 1 x 1 |" in text and "12.30" not in text
+
+
 def test_folders_of_choice(hkconv, in_empty_folder):
     write_records(RECORDS, "mine")
     assert hkconv("report", "--results", "mine", "--out", "deep/report").exit_code == 0

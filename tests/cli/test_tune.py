@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+NODE = """\
+table: node
+dataset: tree
+metric: accuracy
+paper: {}
+settings: {epochs: 2, hidden_dim: 4, num_layers: 1}
+chosen_here: []
+systems: {MLP: {model: mlp}, GCN: {model: gcn}}
+protocols: {clean: {num_splits: 2, seeds: 1}}
+quick: {num_splits: 1, epochs: 1}
+"""
+SPACE = "trials: 3\nnum_splits: 1\nspace: {lr: [0.01, 0.02, 0.03, 0.05, 0.1], hidden_dim: [3, 4, 5, 6]}\nown: {}\n"
+
+
+@pytest.fixture
+def arguments(in_empty_folder):
+    for name, text in (("node/tree", NODE), ("tuning/node", SPACE)):
+        path = Path("recipes", f"{name}.yaml")
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return ("tune", "node", "--recipes", "recipes", "--results", "records", "--device", "cpu")
+
+
+def test_tunes_tells_and_writes(hkconv, arguments):
+    result = hkconv(*arguments, "--write")
+    assert result.exit_code == 0, result.output
+    assert "tree clean MLP: validation " in result.stdout and "3 of 3 trials" in result.stdout
+    assert "test" not in result.stdout
+    records = [json.loads(line) for line in Path("records/tuning-node.jsonl").read_text().splitlines()]
+    assert len(records) == 6 and all(record["test"] is None for record in records)
+    tuned = yaml.safe_load(Path("recipes/tuned/node/tree.yaml").read_text())["clean"]
+    for label in ("MLP", "GCN"):
+        best = max(
+            (record for record in records if record["variant"] == label), key=lambda one: (one["val"], -one["val_loss"])
+        )
+        assert {name: best["recipe"][name] for name in tuned[label]} == tuned[label]
+
+
+def test_without_write_nothing_but_records_is_written(hkconv, arguments):
+    assert hkconv(*arguments, "--trials", "1", "--splits", "2", "--systems", "MLP").exit_code == 0
+    assert not Path("recipes/tuned").exists()
+    assert len(Path("records/tuning-node.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--systems", "GNN"), "unknown system 'GNN' of these tables"),
+        (("--trials", "-1"), "trials must be a whole number of at least 1, got -1"),
+        (("--protocol", "published"), "no recipe of table 'node' has protocol 'published'"),
+    ],
+)
+def test_bad_input_is_one_line(hkconv, arguments, options, words):
+    result = hkconv(*arguments, *options)
+    assert result.exit_code == 2
+    assert words in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not Path("records").exists()
+
+
+def test_a_table_that_cannot_be_tuned(hkconv):
+    result = hkconv("tune", "runtime")
+    assert result.exit_code == 2 and "table 'runtime' cannot be tuned; accepted: graph, node" in result.stderr
