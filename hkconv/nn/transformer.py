@@ -1,7 +1,7 @@
 """Layers of the fully hyperbolic transformer (HyboNet, Chen et al. 2021), with HKConv or centroids in the attention."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -159,7 +159,7 @@ class DecoderCache(NamedTuple):
             cache.reorder(index)
 
 
-class HTransformerDecoderLayer(torch.nn.Module):
+class HTransformerDecoderLayer(HTransformerEncoderLayer):
     """Causal self attention, attention to a memory, and feed-forward, each closed by :class:`HResidual`.
 
     Attention to the memory is always HyboNet's: there is no value of the query's own that others could be relative to.
@@ -179,29 +179,15 @@ class HTransformerDecoderLayer(torch.nn.Module):
         num_heads: int,
         feedforward_dim: int,
         *,
-        kernel_size: int = 4,
-        aggregation: str = "kernel",
         dropout: float = 0.0,
         curvature: float | Tensor = -1.0,
         backend: str = "auto",
+        **self_attention: Any,
     ):
-        super().__init__()
-        self.dim = dim
-        register_curvature(self, curvature)
-        common = {"dropout": dropout, "curvature": curvature}
-        self.attention = HKAttention(
-            dim, num_heads, kernel_size=kernel_size, aggregation=aggregation, backend=backend, **common
-        )
-        self.cross_attention = HKAttention(dim, num_heads, aggregation="centroid", backend=backend, **common)
-        self.feedforward = HFeedForward(dim, feedforward_dim, **common)
-        self.after_attention, self.after_cross_attention, self.after_feedforward = (
-            HResidual(dim, curvature=curvature) for _ in range(3)
-        )
-
-    def reset_parameters(self) -> None:
-        for module in self.children():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        common = {"dropout": dropout, "curvature": curvature, "backend": backend}
+        super().__init__(dim, num_heads, feedforward_dim, **common, **self_attention)
+        self.cross_attention = HKAttention(dim, num_heads, aggregation="centroid", **common)
+        self.after_cross_attention = HResidual(dim, curvature=curvature)
 
     def forward(
         self,
@@ -216,6 +202,3 @@ class HTransformerDecoderLayer(torch.nn.Module):
         attended = self.cross_attention(x, memory, key_padding_mask=memory_padding_mask, cache=cross)
         x = self.after_cross_attention(x, attended)
         return self.after_feedforward(x, self.feedforward(x))
-
-    def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.attention}, {self.feedforward})"
