@@ -17,7 +17,7 @@ figures of its systems too::
 
     table: kernels-node
     base: node/texas
-    variants: kernels                  # variants/kernels.yaml: {of: HKN, variants: {K=2: {kernel_size: 2}, ...}}
+    variants: kernels                  # or several: variants/kernels.yaml: {of: HKN, variants: {K=2: {...}, ...}}
     paper: {K=2: [79.08, 0.36], ...}
 
 What ``hkconv tune`` chose for the systems of ``node/texas`` is in ``tuned/node/texas.yaml``, by protocol and system::
@@ -196,9 +196,7 @@ def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tu
     _check_keys(values, _DERIVED_KEYS, "key", required=("table", "base", "variants"))
     base = read_recipe_file(folder / f"{values['base']}.yaml")
     _check_keys(base, _KEYS, f"key of {values['base']}", required=_KEYS)
-    shared = read_recipe_file(folder / VARIANTS / f"{values['variants']}.yaml")
-    _check_keys(shared, ("of", "variants"), f"key of {VARIANTS}/{values['variants']}", required=("of", "variants"))
-    of, variants = shared["of"], _mapping(shared["variants"], "variants")
+    of, variants = _read_variants(values["variants"], folder)
     systems = _mapping(base["systems"], "systems")
     _check_known(of, systems, f"system of {values['base']}")
     tuned = {
@@ -219,6 +217,20 @@ def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tu
         "chosen_here": [name for entry in base["chosen_here"] for name in _inherited(entry, of, variants)],
     }
     return derived, tuned
+
+
+def _read_variants(given: Any, folder: Path) -> tuple[str, dict[str, Any]]:
+    """The system that variants are of, and the variants of one file or of several together."""
+    names = given if isinstance(given, list) else [given]
+    of, variants = [], {}
+    for name in names:
+        shared = read_recipe_file(folder / VARIANTS / f"{name}.yaml")
+        _check_keys(shared, ("of", "variants"), f"key of {VARIANTS}/{name}", required=("of", "variants"))
+        of.append(shared["of"])
+        variants |= _mapping(shared["variants"], "variants")
+    if len(set(of)) != 1:
+        raise InputError(f"variants must name files about one system, got {' and '.join(map(str, of)) or 'none'}")
+    return of[0], variants
 
 
 def _inherited(entry: str, of: str, variants: Mapping[str, Any]) -> list[str]:

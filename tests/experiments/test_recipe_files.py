@@ -71,6 +71,9 @@ def test_every_system_has_a_line():
     for recipe in read_table("ablations"):
         assert {"HKN", "HKN-direct", "HKN-random", "HKN-train", "HKN+root", "HKN+attention"} < set(recipe.systems)
         assert recipe.systems["HKN-direct"].settings["relative"] is False
+        is_node = CATALOG[recipe.dataset].tasks[0] == "node"
+        assert ("HKN+structure" in recipe.systems) == is_node
+        assert ("HKN+directions" in recipe.systems) == (is_node and CATALOG[recipe.dataset].one_way)
 
 
 def test_all_systems_of_a_dataset_have_the_same_budget():
@@ -251,3 +254,12 @@ def test_a_wrong_tuned_file_is_refused(recipes, text, words):
     tune_tree(recipes, text)
     with pytest.raises(InputError, match=words):
         read_table("node", recipes)
+
+
+def test_variants_of_several_files_together(recipes):
+    (recipes / "variants" / "more.yaml").write_text("of: HKN\nvariants: {wide: {hidden_dim: 9}}\n")
+    derived = read_file(changed(recipes, "kernels-node", {"variants": ["kernels", "more"]}), recipes)
+    assert list(derived.systems) == ["K=2", "K=3", "wide"]
+    (recipes / "variants" / "more.yaml").write_text("of: GCN\nvariants: {wide: {hidden_dim: 9}}\n")
+    with pytest.raises(InputError, match="variants must name files about one system, got HKN and GCN"):
+        read_file(recipes / "kernels-node" / "tree.yaml", recipes)
