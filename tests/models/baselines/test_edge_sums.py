@@ -4,6 +4,7 @@ from hyperbolic_cases import EDGES, NODES
 
 from hkconv.models.baselines import edge_sums
 from hkconv.models.baselines.neighbourhood import neighbourhood
+from hkconv.training.seeds import deterministic_algorithms
 
 
 @pytest.fixture(params=[3, 2**14], ids=["blocks", "one block"], autouse=True)
@@ -60,3 +61,19 @@ def test_sum_and_maximum_at_targets(edges, generator):
     )
     expected = [value[edges.target == node].max().item() for node in range(NODES)]
     assert edge_sums.target_max(value, edges).tolist() == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_sums_on_a_gpu_repeat_to_the_last_bit_where_that_is_asked_for():
+    generator = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(3000, (2, 200_000), generator=generator).cuda()
+    x = torch.randn(3000, 33, generator=generator).cuda().requires_grad_()
+    edges = neighbourhood(edge_index, None, 3000)
+    weight = torch.rand(edges.source.numel(), generator=generator).cuda()
+    with deterministic_algorithms():
+        runs = []
+        for _ in range(5):
+            out = edge_sums.neighbour_sum(x, weight, edges)
+            runs.append((out, torch.autograd.grad(out.square().sum(), x)[0]))
+    for out, gradient in runs[1:]:
+        assert torch.equal(out, runs[0][0]) and torch.equal(gradient, runs[0][1])
