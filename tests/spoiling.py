@@ -1,6 +1,8 @@
-"""A job that spoils its process; in a module of its own, for the process imports it."""
+"""Jobs that are hard on their process; in a module of its own, for the process imports it."""
 
 import os
+import time
+from pathlib import Path
 
 from hkconv.experiments.workers import SpoiledError
 
@@ -10,3 +12,9 @@ def number_of_process(job: str) -> int:
     if job == "spoil":
         raise SpoiledError
     return os.getpid()
+
+
+def sleep_long(file: str) -> None:
+    """Tell in a file which process this is, and stay in it."""
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(600)

@@ -1,9 +1,7 @@
 """Several processes that work on one search, and what becomes of them when one of them or their parent dies."""
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 
 from hkconv.errors import InputError
+from hkconv.experiments.workers import end_with_parent
 
 
 def run_workers(
@@ -68,7 +67,7 @@ def _listen(workers: dict[Connection, SpawnProcess], on_trial: Callable[[int], N
 def _work(work: Callable[..., None], search: Any, trials: int, jobs: int, tickets: Any, connection: Connection) -> None:
     # Ctrl-C reaches every process of a terminal; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
 
     def may_start() -> bool:
@@ -80,9 +79,3 @@ def _work(work: Callable[..., None], search: Any, trials: int, jobs: int, ticket
         work(search, trials, lambda number: connection.send(("trial", number)), may_start)
     except InputError as error:
         connection.send(("error", str(error)))
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its children."""
-    wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)

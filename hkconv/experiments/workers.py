@@ -116,7 +116,18 @@ class _Worker(Generic[Job, Result]):
         self.process.join()
 
 
+def end_with_parent() -> None:
+    """Let this process end as soon as its parent has: one that was killed cannot end its children."""
+
+    def watch() -> None:
+        wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
+    end_with_parent()
     while True:
         try:
             job = connection.recv()

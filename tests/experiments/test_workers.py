@@ -2,6 +2,10 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from spoiling import number_of_process
@@ -57,3 +61,34 @@ def test_a_spoiled_process_is_replaced_even_where_there_is_one():
     first, second, spoiled, third = (result for _, result in found)
     assert first == second != third and os.getpid() not in (first, third)
     assert spoiled == Lost(SPOILED) and spoiled.is_spoiled and not Lost(-9).is_spoiled
+
+
+def test_a_killed_parent_takes_its_workers_along(tmp_path):
+    file = tmp_path / "worker"
+    code = (
+        "from spoiling import sleep_long\nfrom hkconv.experiments.workers import results_of\n"
+        f"if __name__ == '__main__':\n    list(results_of(sleep_long, [{str(file)!r}], 2))\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    parent = subprocess.Popen([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": paths})
+    waited_for(lambda: file.exists() and file.read_text())
+    parent.kill()
+    parent.wait()
+    waited_for(lambda: not is_alive(int(file.read_text())))
+
+
+def waited_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    """Whether a process runs; one that nobody has taken note of the end of is dead."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
