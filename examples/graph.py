@@ -1,7 +1,7 @@
 """Graph classification with HKN in mini-batches: by which rule did a tree grow?
 
-Every tree has 20 to 40 nodes. A new node joins the latest five (chains), anybody (uniform), or mostly those who have many
-children already (hubs). A node knows its degree and nothing else.
+Every tree has 20 to 40 nodes. A new node joins one of the latest five (chains), anybody (uniform), or mostly those who
+have many children already (hubs). A node knows its degree and nothing else.
 
 Run: python examples/graph.py
 """

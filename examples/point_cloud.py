@@ -1,7 +1,7 @@
 """Point clouds in the hyperbolic plane: which shape were the points scattered around?
 
-A cloud lies around a line, three rays from one point, or a circle, turned at random and moved away from the origin. It has no
-edges and no features: neighbours are the nearest by hyperbolic distance, and HKConv sees where they lie.
+A cloud lies around a line, three rays from one point, or a circle, turned at random and moved away from the origin. It
+has no edges and no features: neighbours are the nearest by hyperbolic distance, and HKConv sees where they lie.
 
 Run: python examples/point_cloud.py
 """
