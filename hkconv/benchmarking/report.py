@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,19 @@ def render_epochs(documents: list[Document]) -> str:
     return _joined(parts)
 
 
+def render_short_epochs(documents: list[Document], datasets: Sequence[str], models: Sequence[str]) -> str:
+    """Median milliseconds a training epoch of some models on some datasets, all machines side by side."""
+    columns = [
+        (f"{MODEL_NAMES[name]}, {_short_place(document)}", name, {cell["dataset"]: cell for cell in document["cells"]})
+        for document in _merged(documents, "epochs")
+        for name in models
+        if any(name in cell["models"] for cell in document["cells"])
+    ]
+    head = ["", *(title for title, _, _ in columns)]
+    rows = [[dataset, *(_median(cells.get(dataset), name) for _, name, cells in columns)] for dataset in datasets]
+    return _table(head, rows) if columns else NOT_YET
+
+
 def render_large_graph(documents: list[Document]) -> str:
     """Time and memory of an epoch on a large graph."""
     head = ["machine", "nodes", "edges", "K", "n", "first epoch, s", "later epochs, s", "peak RSS, GB"]
@@ -174,6 +187,11 @@ def _timing(result: Document, part: str) -> str:
     return f"{_number(1e3 * result[part]['median'])} ({_number(1e3 * low)} to {_number(1e3 * high)})"
 
 
+def _median(cell: Document | None, model: str) -> str:
+    result = {} if cell is None else cell["models"].get(model, {})
+    return _number(1e3 * result["epoch"]["median"]) if "epoch" in result else NOTHING
+
+
 def _memory(result: Document) -> str | None:
     size = result.get("memory", {}).get("bytes")
     return None if size is None else _number(size / 1e6)
@@ -215,6 +233,11 @@ def _skipped(named: Iterable[tuple[str, Document]]) -> list[str]:
 def _place(document: Document) -> str:
     machine = document["machine"]
     return machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+
+
+def _short_place(document: Document) -> str:
+    captured = ", captured" if document["protocol"]["recipe"]["capture"] else ""
+    return document["machine"].get("gpu", "CPU") + captured
 
 
 def _footer(document: Document) -> str:

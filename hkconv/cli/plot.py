@@ -103,7 +103,8 @@ def kernel_scores(
 
     Example: hkconv plot kernel-scores node --out kernels-node.pdf
     """
-    from hkconv.experiments.kernel_plot import KERNEL_TABLES, read_kernel_grid
+    from hkconv.experiments.kernel_plot import KERNEL_TABLES
+    from hkconv.experiments.plan import read_grid
 
     table = f"kernels-{task}"
     if table not in KERNEL_TABLES:
@@ -112,7 +113,7 @@ def kernel_scores(
     def draw() -> "Figure":
         from hkconv.viz.kernel_scores import kernel_scores_figure
 
-        grid, damaged = read_kernel_grid(Path(results), table)
+        grid, damaged = read_grid(Path(results), table)
         for problem in damaged:
             typer.echo(f"damaged line left out: {problem}", err=True)
         return kernel_scores_figure(grid)

@@ -4,14 +4,9 @@ The report draws them itself, because it must need no plotting library; :mod:`hk
 """
 
 import re
-from pathlib import Path
 
-from hkconv.errors import InputError
-from hkconv.experiments.cells import collect_cells
 from hkconv.experiments.grids import CLEAN, PUBLISHED, Grid, natural_order, scaled
 from hkconv.experiments.pages import Plot
-from hkconv.experiments.plan import read_plan
-from hkconv.experiments.store import Damage, read
 from hkconv.experiments.svg_plot import Panel, Point, Series, draw_panels
 
 KERNEL_TABLES = ("kernels-node", "kernels-graph")
@@ -33,26 +28,6 @@ def kernel_plot(grid: Grid) -> Plot:
 def kernel_panels(grid: Grid) -> tuple[Panel, ...]:
     """What such a plot shows: for each dataset the paper's scores and ours under each protocol, by K."""
     return tuple(Panel(dataset, _series(grid, dataset)) for dataset in grid.datasets)
-
-
-def read_kernel_grid(folder: Path, table: str) -> tuple[Grid, list[Damage]]:
-    """One of :data:`KERNEL_TABLES` from the results store, with the paper's figures.
-
-    Args:
-        folder: of the results.
-        table: its name.
-
-    Returns:
-        The grid of the full trainings, and the damaged lines, which are not in it.
-    """
-    records, damaged = read(folder, [table])
-    if not any(not record["quick"] for record in records):
-        lines = f" ({len(damaged)} damaged)" if damaged else ""
-        raise InputError(
-            f"results {folder} has no record of table {table}{lines}; `hkconv reproduce {table}` makes them"
-        )
-    plan = read_plan([table])
-    return Grid(table, False, collect_cells(records, plan.trainings).cells, plan.paper[table]), damaged
 
 
 def _series(grid: Grid, dataset: str) -> tuple[Series, ...]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from hkconv.benchmarking.paper import PAPER_ROWS
-from hkconv.experiments.grids import PaperTable
+from hkconv.errors import InputError
+from hkconv.experiments.cells import collect_cells
+from hkconv.experiments.grids import Grid, PaperTable
 from hkconv.experiments.recipe_files import TRAINED_TABLES, read_table
-from hkconv.experiments.store import RUNTIME, Record
+from hkconv.experiments.store import RUNTIME, Damage, Record, read
 from hkconv.experiments.tables import Choice, list_cells
 
 
@@ -32,6 +35,26 @@ def read_plan(tables: Iterable[str] = TRAINED_TABLES) -> Plan:
     together = [recipe for found in recipes.values() for recipe in found]
     cells = [cell for quick in (False, True) for cell in list_cells(together, Choice(quick=quick))]
     return Plan({**paper, RUNTIME: _paper_times()}, [cell.head() for cell in cells])
+
+
+def read_grid(folder: Path, table: str) -> tuple[Grid, list[Damage]]:
+    """One table of full trainings from the results store, held against the plan.
+
+    Args:
+        folder: of the results.
+        table: its name.
+
+    Returns:
+        The grid, and the damaged lines, which are not in it.
+    """
+    records, damaged = read(folder, [table])
+    if not any(not record["quick"] for record in records):
+        lines = f" ({len(damaged)} damaged)" if damaged else ""
+        raise InputError(
+            f"results {folder} has no record of table {table}{lines}; `hkconv reproduce {table}` makes them"
+        )
+    plan = read_plan([table])
+    return Grid(table, False, collect_cells(records, plan.trainings).cells, plan.paper[table]), damaged
 
 
 def _paper_times() -> PaperTable:

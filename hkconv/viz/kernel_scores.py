@@ -28,7 +28,7 @@ def kernel_scores_figure(grid: Grid) -> "Figure":
     cell that is not complete.
 
     Args:
-        grid: of :func:`hkconv.experiments.kernel_plot.read_kernel_grid`.
+        grid: of :func:`hkconv.experiments.plan.read_grid`.
 
     Returns:
         The figure.

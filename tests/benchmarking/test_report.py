@@ -1,6 +1,6 @@
 import pytest
 
-from hkconv.benchmarking.report import SECTIONS, render_page, replace_section
+from hkconv.benchmarking.report import NOT_YET, SECTIONS, render_page, render_short_epochs, replace_section
 from hkconv.errors import InputError
 from hkconv.training.files import write_json
 
@@ -120,3 +120,16 @@ def test_without_results_the_page_says_so(page, results):
 def test_a_page_without_markers_is_refused():
     with pytest.raises(InputError, match="must have the markers <!-- layers:begin -->"):
         replace_section("nothing", "layers", "content")
+
+
+def test_short_epochs_have_one_column_for_each_model_and_machine():
+    on_cpu = {**EPOCHS, "machine": COMMON["machine"], "protocol": {"recipe": {"capture": False}}}
+    on_cpu["cells"] = [{"dataset": "texas", "models": {"hkn": {"epoch": times(0.25)}, "gcn": {"skipped": "no time"}}}]
+    assert render_short_epochs([LAYERS, EPOCHS, on_cpu], ("texas", "ptc", "cora"), ("hkn", "gcn")).splitlines() == [
+        "|  | HKN, Some GPU, captured | HKN, CPU | GCN, CPU |",
+        "| --- | --- | --- | --- |",
+        "| texas | 3.00 | 250 | – |",
+        "| ptc | – | – | – |",
+        "| cora | – | – | – |",
+    ]
+    assert render_short_epochs([LAYERS], ("texas",), ("hkn",)) == NOT_YET

@@ -6,8 +6,8 @@ from made_records import made_cell
 from viz_artists import lines, place
 
 from hkconv.errors import InputError
-from hkconv.experiments.kernel_plot import NAMES, read_kernel_grid
-from hkconv.experiments.plan import read_plan
+from hkconv.experiments.kernel_plot import NAMES
+from hkconv.experiments.plan import read_grid, read_plan
 from hkconv.experiments.store import append
 from hkconv.viz import kernel_scores_figure
 
@@ -28,7 +28,7 @@ def results(tmp_path):
 
 
 def panels(folder, table):
-    grid, damaged = read_kernel_grid(folder, table)
+    grid, damaged = read_grid(folder, table)
     assert damaged == []
     figure = kernel_scores_figure(grid)
     return figure, {axes.get_title(): axes for axes in figure.axes}
@@ -77,7 +77,7 @@ def test_labels_and_one_legend(results):
 def test_a_damaged_line_is_reported_and_left_out(results):
     with (results / "kernels-node.jsonl").open("a") as file:
         file.write("half a li\n")
-    grid, damaged = read_kernel_grid(results, "kernels-node")
+    grid, damaged = read_grid(results, "kernels-node")
     assert [problem.line for problem in damaged] == [10]
     assert grid.cell("texas", "clean", "K=2").trainings == 3
 
@@ -85,8 +85,8 @@ def test_a_damaged_line_is_reported_and_left_out(results):
 def test_results_without_records_of_the_table(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match="has no record of table kernels-node; `hkconv reproduce kernels-node`"):
-            read_kernel_grid(folder, "kernels-node")
+            read_grid(folder, "kernels-node")
     for record in made_cell([0.5], table="kernels-node", variant="K=2", quick=True):
         append(tmp_path, record)
     with pytest.raises(InputError, match="has no record of table kernels-node"):
-        read_kernel_grid(tmp_path, "kernels-node")
+        read_grid(tmp_path, "kernels-node")

@@ -1,0 +1,43 @@
+"""Each example is run as it stands, with a smaller budget, and must beat guessing by far."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# Arguments of a short run, and a test accuracy that it must reach; guessing gives 0.16 for nodes, 0.33 for the others.
+SHORT_RUNS = {
+    "node.py": (("--epochs", "20"), 0.5),
+    "graph.py": (("--graphs", "300", "--epochs", "10"), 0.55),
+    "point_cloud.py": (("--clouds", "240", "--points", "32", "--neighbours", "6", "--epochs", "25"), 0.6),
+}
+
+
+@pytest.fixture
+def run_example(monkeypatch):
+    """Runs an example in this process and returns its variables."""
+
+    def run(name: str, *arguments: str) -> dict:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        return runpy.run_path(str(EXAMPLES / name))
+
+    return run
+
+
+def test_every_example_is_run_here():
+    assert sorted(SHORT_RUNS) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SHORT_RUNS)
+def test_example_learns_and_says_so(name, run_example, capsys):
+    arguments, least = SHORT_RUNS[name]
+    accuracy = run_example(name, *arguments)["final_test"]
+    assert accuracy > least
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"test accuracy {accuracy:.3f} (")
+
+
+def test_node_example_takes_real_data(run_example, real_data):
+    found = run_example("node.py", "--dataset", "texas", "--data", str(real_data), "--epochs", "30")
+    assert found["final_test"] > found["chance"]

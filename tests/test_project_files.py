@@ -1,0 +1,62 @@
+"""What the files at the root of the project say agrees with what is stored."""
+
+import re
+import runpy
+from pathlib import Path
+
+import yaml
+
+import hkconv
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+
+
+def rows_of(text: str, marker: str = "") -> dict[str, list[str]]:
+    """A Markdown table as cells without bold, by their first; rows without a first cell belong to the one above."""
+    if marker:
+        text = re.search(rf"<!-- {marker}:begin -->(.*?)<!-- {marker}:end -->", text, re.S)[1]
+    found, system = {}, ""
+    for line in re.findall(r"^\| (?!---)(.*) \|$", text, re.M):
+        first, *cells = line.replace("*", "").split(" | ")
+        system = first.strip() or system
+        found.setdefault(system, []).append(cells)
+    return found
+
+
+def test_tables_of_the_readme_are_those_of_the_stored_records():
+    render = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))["render"]
+    assert render(README) == README, "README.md is out of date: run `python benchmarks/readme.py`"
+
+
+def test_results_of_the_readme_are_in_the_report():
+    report = (ROOT / "results" / "report.md").read_text(encoding="utf-8")
+    table = rows_of(report[report.index("## Node") : report.index("### The paper's HKN")])
+    datasets = table["system"][0][1:]
+    ours = rows_of(README, "results")
+    columns = next(iter(ours.values()))[0]
+    compared = 0
+    for system in ours.keys() & table.keys():
+        (cells,) = ours[system]
+        (clean,) = (figures for kind, *figures in table[system] if kind == "clean")
+        for dataset, cell in zip(columns, cells):
+            if cell != "–":
+                assert clean[datasets.index(dataset)] == f"{cell} (10)", (system, dataset)
+                compared += 1
+    assert compared >= 30
+
+
+def test_citation_names_this_version_and_the_paper():
+    assert CITATION["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= CITATION.keys()
+    assert CITATION["version"] == hkconv.__version__
+    (paper,) = CITATION["references"]
+    assert f"title  = {{{paper['title']}}}" in README
+    authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    assert f"author = {{{authors}}}" in README
+
+
+def test_changelog_begins_with_this_version():
+    versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert versions[0] == hkconv.__version__
