@@ -1,7 +1,7 @@
-r"""Docstrings are written for ``help()`` and Sphinx; this makes Markdown of their roles before the reference shows them.
+r"""Docstrings are written for ``help()`` and Sphinx; here they become Markdown before the reference shows them.
 
-``:math:`` and ``.. math::`` become equations in dollars, ``:class:`` and its like become links where the reference has the
-object, and code where it has not.
+``:math:`` and ``.. math::`` become equations in dollars. ``:class:`` and its like become links where the reference has
+the object, and code where it has not.
 """
 
 import re

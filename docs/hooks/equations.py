@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
 _DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 # What stands inside an environment has rows and columns of its own.
-_ENVIRONMENT = re.compile(r"\\begin\{(\w+)\}.*?\\end\{\1\}", re.S)
+_ENVIRONMENT = re.compile(r"\\begin\{([\w*]+)\}.*?\\end\{\1\}", re.S)
 # What the converter does not know, in words that it does.
 _UNKNOWN = (
     (re.compile(r"\\(math(?:bb|cal|frak|bf)) ?([A-Za-z])"), r"\\\1{\2}"),
