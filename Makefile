@@ -15,7 +15,7 @@ test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n auto
 
 docs: .venv/.installed-dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
 	@echo "Open site/index.html in a browser"
 
 clean:

@@ -18,7 +18,7 @@ _UNKNOWN = (
     (re.compile(r"\\arg(?![a-z])"), r"\\operatorname{arg}"),
     (re.compile(r"\\([bB]igg?)\\(?:\||Vert)"), r"\\\1‖"),
 )
-# As an operator a name would be set with wide gaps on both sides.
+# The gaps that an unknown operator has by default are too wide for a name.
 _NAME = re.compile(r"<mo>([A-Za-z]{2,})</mo>")
 
 
@@ -39,4 +39,4 @@ def display(latex: str) -> str:
 def mathml(latex: str, display: str = "inline") -> str:
     for unknown, known in _UNKNOWN:
         latex = unknown.sub(known, latex)
-    return _NAME.sub(r"<mi>\1</mi>", convert(latex, display=display))
+    return _NAME.sub(r'<mo lspace="0.17em" rspace="0">\1</mo>', convert(latex, display=display))
