@@ -1,9 +1,9 @@
-# Two commands: `make demo` trains on the embedded dataset, `make test` checks everything.
+# `make demo` trains on the embedded dataset, `make test` checks everything, `make docs` builds the documentation.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: .venv/.installed
 	$(BIN)/hkconv train
@@ -14,8 +14,12 @@ test: .venv/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n auto
 
+docs: .venv/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
+	@echo "Open site/index.html in a browser"
+
 clean:
-	rm -rf .venv
+	rm -rf .venv site
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -1,7 +1,9 @@
-"""Float32 error against radius: this package beside the textbook formulas. Prints the table of docs/numerics.md.
+"""Float32 error against radius: this package beside the textbook formulas. Prints the table of docs/mathematics.md.
 
 Run: python benchmarks/accuracy.py
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -37,15 +39,29 @@ def textbook_dist(x: Tensor, u: Tensor) -> Tensor:
     return torch.acosh((-lorentz.inner(x, u)).clamp(min=1))
 
 
-def textbook_ominus(u: Tensor, x: Tensor) -> Tensor:
-    """exp_o(PT_{x -> o}(log_x u)), each as written in the paper."""
+def length(v: Tensor) -> Tensor:
+    return lorentz.inner(v, v).clamp(min=1e-15).sqrt().unsqueeze(-1)
+
+
+def textbook_log(x: Tensor, u: Tensor) -> Tensor:
     psi = -lorentz.inner(x, u).unsqueeze(-1)
     v = u - psi * x
-    v = torch.acosh(psi.clamp(min=1)) * v / lorentz.inner(v, v).clamp(min=1e-15).sqrt().unsqueeze(-1)
-    o = lorentz.origin(x.size(-1) - 1, dtype=x.dtype)
-    w = v + (lorentz.inner(o, v) / (1 - lorentz.inner(x, o))).unsqueeze(-1) * (x + o)
-    phi = lorentz.inner(w, w).clamp(min=1e-15).sqrt().unsqueeze(-1)
-    return torch.cosh(phi) * o + torch.sinh(phi) / phi * w
+    return torch.acosh(psi.clamp(min=1)) * v / length(v)
+
+
+def textbook_exp(x: Tensor, v: Tensor) -> Tensor:
+    phi = length(v)
+    return torch.cosh(phi) * x + torch.sinh(phi) / phi * v
+
+
+def textbook_translate(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+    """exp_y(PT_{x -> y}(log_x u)), each as written in the paper."""
+    v = textbook_log(x, u)
+    return textbook_exp(y, v + (lorentz.inner(y, v) / (1 - lorentz.inner(x, y))).unsqueeze(-1) * (x + y))
+
+
+def textbook_ominus(u: Tensor, x: Tensor) -> Tensor:
+    return textbook_translate(x, lorentz.origin(x.size(-1) - 1, dtype=x.dtype), u)
 
 
 def textbook_centroid(x: Tensor) -> Tensor:
@@ -53,32 +69,56 @@ def textbook_centroid(x: Tensor) -> Tensor:
     return s / (-lorentz.inner(s, s)).abs().sqrt().unsqueeze(-1)
 
 
-def errors(radius: float) -> list[float]:
-    """Largest errors at a radius: d, ⊖ and centroid, each ours and by the textbook."""
+def largest(error: Tensor) -> float:
+    return error.nan_to_num(torch.inf).max().item()
+
+
+def astray(found: Tensor, exact: Tensor) -> float:
+    """The largest hyperbolic distance of points to where they should be."""
+    return largest(lorentz.dist(lorentz.lift(found[..., 1:].double()), exact))
+
+
+def tangent_errors(x: Tensor, v: Tensor, exact: Tensor) -> float:
+    """The largest error of tangent vectors at ``x``, relative to their lengths, both measured at the origin."""
+
+    def carried(w: Tensor) -> Tensor:
+        return (w[:, 1:] - w[:, :1] / (1 + x[:, :1]) * x[:, 1:]).norm(dim=-1)
+
+    return largest(carried(v.double() - exact) / carried(exact))
+
+
+def errors(radius: float) -> dict[str, tuple[float, float]]:
+    """Largest errors at a radius by operation, each ours and by the textbook."""
     generator = torch.Generator().manual_seed(0)
     centre = at_radius(radius, generator, PAIRS)
     (x, exact_x), (u, exact_u) = rounded(centre), rounded(around(centre, 0.5, generator))
-    d, z = lorentz.dist(exact_x, exact_u), lorentz.ominus(exact_u, exact_x)
-    row = [((f(x, u) - d).abs() / d).max().item() for f in (lorentz.dist, textbook_dist)]
-    size = z[:, 1:].norm(dim=-1)
-    row += [
-        ((f(u, x) - z)[:, 1:].norm(dim=-1) / size).nan_to_num(torch.inf).max().item()
-        for f in (lorentz.ominus, textbook_ominus)
-    ]
     groups = around(centre[:100].repeat_interleave(CLUSTER, 0), 0.5, generator).unflatten(0, (100, CLUSTER))
     cluster, exact_cluster = rounded(groups)
-    mean = lorentz.centroid(exact_cluster)
-    for f in (lorentz.centroid, textbook_centroid):
-        row.append(lorentz.dist(lorentz.lift(f(cluster)[:, 1:].double()), mean).nan_to_num(torch.inf).max().item())
-    return row
+    y, exact_y = rounded(at_radius(radius, generator, PAIRS))
+    d, v = lorentz.dist(exact_x, exact_u), lorentz.log(exact_x, exact_u)
+    z, moved = lorentz.ominus(exact_u, exact_x), lorentz.translate(exact_x, exact_y, exact_u)
+    mean, size = lorentz.centroid(exact_cluster), z[:, 1:].norm(dim=-1)
+    return {
+        "d": tuple(largest((f(x, u) - d).abs() / d) for f in (lorentz.dist, textbook_dist)),
+        "log": tuple(tangent_errors(exact_x, f(x, u), v) for f in (lorentz.log, textbook_log)),
+        "exp(log)": (
+            astray(lorentz.exp(x, lorentz.log(x, u)), exact_u),
+            astray(textbook_exp(x, textbook_log(x, u)), exact_u),
+        ),
+        "⊖": tuple(largest((f(u, x) - z)[:, 1:].norm(dim=-1) / size) for f in (lorentz.ominus, textbook_ominus)),
+        "T": tuple(astray(f(x, y, u), moved) for f in (lorentz.translate, textbook_translate)),
+        "HCent": tuple(astray(f(cluster), mean) for f in (lorentz.centroid, textbook_centroid)),
+    }
 
 
-def main() -> None:
-    print("| radius | d: hkconv | textbook | ⊖: hkconv | textbook | centroid: hkconv | textbook |")
-    print("|---|---|---|---|---|---|---|")
-    for radius in RADII:
-        print(f"| {radius:g} | " + " | ".join(f"{error:.0e}" for error in errors(radius)) + " |")
+def table(radii: Sequence[float] = RADII) -> str:
+    """The errors as Markdown; in a cell ours, then the textbook's."""
+    rows = [(radius, errors(radius)) for radius in radii]
+    header = ["radius", *rows[0][1]]
+    lines = [header, ["---"] * len(header)]
+    lines += [[f"{radius:g}", *(f"{ours:.0e} / {theirs:.0e}" for ours, theirs in row.values())] for radius, row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":
-    main()
+    print(table())

@@ -2,11 +2,15 @@
 
 import os
 import random
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
@@ -56,3 +60,18 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("real datasets not found: set HKCONV_TEST_DATA to a folder laid out as docs/data.md says")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """Chromium without a window. A machine of the continuous integration must have it."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        message = "Chromium not found: install it (apt-get install chromium) to test the pages"
+        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -45,6 +45,7 @@ MODELS: dict[str, type[torch.nn.Module]] = {
     "glognn": GloGNN,
     "glognn++": GloGNNPlusPlus,
 }
+"""The networks by the names that ``hkconv train --models`` takes."""
 
 
 def find(name: str) -> type[torch.nn.Module]:

@@ -1,4 +1,4 @@
-r"""The paper's own solver: Riemannian gradient descent on equation (3) with the fixed step 0.0001.
+r"""The paper's own solver: Riemannian gradient descent on equation (2) with the fixed step 0.0001.
 
 .. math:: \tilde x_k \leftarrow \exp_{\tilde x_k}(-0.0001\, \operatorname{grad}_k \mathfrak L)
 

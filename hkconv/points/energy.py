@@ -1,4 +1,4 @@
-r"""The energy whose minimum places the kernel points, equation (3) of the paper (``loss_ker``)."""
+r"""The energy whose minimum places the kernel points, equation (2) of the paper (``loss_ker``)."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-r"""The energy of equation (3) and its gradient by hand, in polar coordinates around the origin.
+r"""The energy of equation (2) and its gradient by hand, in polar coordinates around the origin.
 
 A search evaluates it thousands of times on tiny arrays, where autograd and torch's thread pool cost far more
 than the arithmetic; hence NumPy. With radii :math:`r = d(o, x)/R`, directions :math:`u` and angles

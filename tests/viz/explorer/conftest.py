@@ -1,7 +1,5 @@
-"""A real browser, and pages opened in it that notice every error and every request."""
+"""Pages opened in a real browser that notice every error and every request."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,23 +9,6 @@ import torch
 from hkconv.geometry.lorentz import exp0
 from hkconv.viz.explorer.page import write_page
 from hkconv.viz.explorer.scene import Scene
-
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator:
-    """Chromium without a window. A machine of the continuous integration must have it."""
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if program is None:
-        message = "Chromium not found: install it (apt-get install chromium) to test the explorer page"
-        pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 class OpenPage:
