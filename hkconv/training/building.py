@@ -68,6 +68,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
         config["num_nodes"] = dataset.graph.x.size(0)
     if config.get("directions", False):
         _check_directed(dataset)
+    if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
+        raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
     return config
 
 
@@ -87,6 +89,11 @@ def _check_directed(dataset: Dataset) -> None:
             f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
             "(undirected: false leaves them as they are stored)"
         )
+
+
+def _is_weighted(dataset: Dataset) -> bool:
+    first = dataset.graphs[0] if isinstance(dataset, GraphDataset) else dataset.graph
+    return dataset.task != "link" and first.edge_weight is not None
 
 
 def _mean_overlap(splits: list[Split]) -> dict[str, float]:
