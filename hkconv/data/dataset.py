@@ -25,6 +25,7 @@ from hkconv.data.checks import (
     check_weights,
 )
 from hkconv.data.overlap import overlaps
+from hkconv.data.own.schema import Schema
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.errors import InputError
 
@@ -139,6 +140,7 @@ class NodeDataset:
         num_classes: number of classes, larger than every label.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
+        schema: how own data became numbers; None for a dataset of the catalog.
     """
 
     name: str
@@ -147,6 +149,7 @@ class NodeDataset:
     num_classes: int
     source: str
     protocol: str = CLEAN
+    schema: Schema | None = None
     task: ClassVar[str] = "node"
 
     def __post_init__(self) -> None:
@@ -188,6 +191,7 @@ class GraphDataset:
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
+        schema: how own data became numbers; None for a dataset of the catalog.
     """
 
     name: str
@@ -198,6 +202,7 @@ class GraphDataset:
     protocol: str = CLEAN
     metric: str = "accuracy"
     num_columns: int | None = None
+    schema: Schema | None = None
     task: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:

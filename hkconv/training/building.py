@@ -6,7 +6,9 @@ from typing import Any
 from hkconv import models
 from hkconv.data import GraphDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
+from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
+from hkconv.training.own_data import load_own_data
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
@@ -19,7 +21,9 @@ HKN_FIELDS = (
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-    """The dataset of a recipe with its splits."""
+    """The dataset of a recipe with its splits, from the catalog or from the user's own files."""
+    if is_own(recipe.dataset):
+        return load_own_data(recipe)
     return load(
         recipe.dataset,
         root=recipe.data,

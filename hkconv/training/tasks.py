@@ -84,7 +84,7 @@ class NodeTask(Task):
     chance = "majority class"
 
     def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
-        graph = _moved(dataset.graph, reference)
+        graph = moved(dataset.graph, reference)
         self.inputs = node_inputs(graph)
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
         self.labels = {name: graph.y[members] for name, members in self.parts.items()}
@@ -208,7 +208,7 @@ class LinkTask(Task):
     chance = "chance"
 
     def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
-        self.graph = _moved(dataset.graph, reference)
+        self.graph = moved(dataset.graph, reference)
         self.num_nodes = self.graph.x.size(0)
         self.message_edges = split.message_edges.to(reference.device)
         self.train_links = split.train
@@ -294,8 +294,8 @@ def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | N
     return model(x, batch.edge_index, *weights, batch=batch.batch, batch_size=batch.num_graphs)
 
 
-def _moved(graph: Data, reference: Tensor) -> Data:
-    """The graph on the reference's device, its features in the reference's type."""
+def moved(graph: Data, reference: Tensor) -> Data:
+    """The graph on the reference's device, its features and weights in the reference's type."""
     moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
     if graph.edge_weight is not None:
         moved.edge_weight = graph.edge_weight.to(reference)

@@ -1,0 +1,46 @@
+"""Molecules from a table of SMILES strings, a graph a row, with the atom features of the Open Graph Benchmark."""
+
+from pathlib import Path
+
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data.own.graphs import OwnGraphs, split_of_words
+from hkconv.data.own.tables import read_table
+from hkconv.data.smiles import atom_categories, atom_columns, read_smiles
+from hkconv.errors import InputError
+
+KIND = "table of SMILES"
+COLUMNS = ("smiles", "label", "id", "split")
+
+
+def read_smiles_table(path: Path) -> OwnGraphs:
+    """Read a table of molecules.
+
+    Args:
+        path: CSV or Parquet with a column ``smiles`` and, where known, ``label``, ``id`` and ``split``.
+
+    Returns:
+        The molecules, called by their ids or else by the numbers of their rows, from 0.
+    """
+    table = read_table(path)
+    if "smiles" not in table.columns:
+        raise InputError(
+            f"{table.heading}, column smiles is missing: a single table is one of molecules; "
+            "for a graph name the folder that nodes.csv and edges.csv are in"
+        )
+    table.refuse_others(*COLUMNS)
+    graphs = []
+    for index, smiles in enumerate(table.filled_texts("smiles")):
+        molecule = read_smiles(smiles)
+        if molecule is None:
+            raise InputError(f"{table.place(index, 'smiles')} is no SMILES of a molecule: {smiles!r}")
+        x, edges = torch.from_numpy(atom_columns(molecule.atoms)), torch.from_numpy(molecule.edges).long()
+        graphs.append(Data(x=x, edge_index=edges.contiguous()))
+    has_labels = "label" in table.columns
+    labels = table.texts("label") if has_labels else [""] * len(table)
+    ids = table.unique_texts("id") if "id" in table.columns else list(map(str, range(len(table))))
+    splits = None
+    if has_labels and "split" in table.columns:
+        splits = split_of_words(table.texts("split"), labels, lambda index: table.place(index, "split"))
+    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, num_columns=sum(atom_categories()))
