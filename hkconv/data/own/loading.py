@@ -127,7 +127,8 @@ def load_own(
         graphs_digest=own.graphs_digest(),
         answers_digest=own.answers_digest(),
     )
-    return _dataset(own, schema, _splits(own, classes, split_file, num_splits, seed), preparation or Preparation())
+    splits = [_in_order(split) for split in _splits(own, classes, split_file, num_splits, seed)]
+    return _dataset(own, schema, splits, preparation or Preparation())
 
 
 def load_again(
@@ -171,7 +172,8 @@ def read_like(path: str | os.PathLike[str], schema: Schema) -> OwnGraphs:
     own = read_own(path, schema.features)
     if (own.kind, own.task) != (schema.kind, schema.task):
         raise InputError(
-            f"{path} is a {own.kind} for a {own.task} task; trained on was a {schema.kind} for {schema.task}s"
+            f"{path} holds {own.kind} for the {own.task} task, but trained on were {schema.kind} for the "
+            f"{schema.task} task"
         )
     if own.num_features != schema.num_features:
         raise InputError(f"{path} has {own.num_features} features, but {schema.num_features} were trained on")
@@ -221,6 +223,11 @@ def _splits(
     known = (labels != UNKNOWN).nonzero().flatten()
     drawn = stratified_splits(labels[known], FRACTIONS[own.task], num_splits, seed)
     return [Split(**{name: known[members] for name, members in split.parts.items()}) for split in drawn]
+
+
+def _in_order(split: Split) -> Split:
+    """The split as masks can hold it, so that a run that is resumed draws the batches of one that never stopped."""
+    return Split(**{name: members.sort().values for name, members in split.parts.items()})
 
 
 def _dataset(

@@ -55,7 +55,9 @@ def read_saved_graphs(path: Path) -> OwnGraphs:
 def _load(path: Path) -> Any:
     try:
         _check_names(path)
-        with torch.serialization.safe_globals(list(GRAPH_CLASSES)):
+        # At its end the context takes back all that it was given, PyG's own names too if they were among it.
+        known = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([kind for kind in GRAPH_CLASSES if kind not in known]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except InputError:
         raise

@@ -10,7 +10,7 @@ from hkconv.data.own.tables import read_table
 from hkconv.data.smiles import atom_categories, atom_columns, read_smiles
 from hkconv.errors import InputError
 
-KIND = "table of SMILES"
+KIND = "molecules"
 COLUMNS = ("smiles", "label", "id", "split")
 
 

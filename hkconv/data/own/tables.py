@@ -202,7 +202,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         # The signature at the beginning of a file that a spreadsheet wrote is no part of the first name.
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(file, strict=True, skipinitialspace=True)
             try:
                 for cells in reader:
                     cells = [cell.strip() for cell in cells]

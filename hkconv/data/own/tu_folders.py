@@ -13,7 +13,7 @@ from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.tables import Table, read_bare_table
 from hkconv.errors import InputError
 
-KIND = "TU folder"
+KIND = "graphs in TU format"
 EDGES = "_A.txt"
 
 
