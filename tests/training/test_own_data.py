@@ -98,6 +98,8 @@ def test_data_that_moved_are_found_again(papers, tmp_path):
     with refused("papers do not exist"):
         evaluate_run(tmp_path / "run")
     assert all(entry.agrees for entry in evaluate_run(tmp_path / "run", data=str(tmp_path / "elsewhere")))
+    moved = make_recipe({**read_recipe(tmp_path / "run").as_dict(), "data": str(tmp_path / "elsewhere")})
+    assert len(train_run(moved, resume=True).cells) == 2
     with refused("data is the folder of named datasets"):
         load_dataset(quick(tmp_path / "elsewhere", tmp_path / "new", data=str(tmp_path)))
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from hkconv.data.own.features import Feature
@@ -110,3 +112,26 @@ def test_other_columns_than_those_trained_on_are_refused(folder):
     (folder / "nodes.csv").write_text("id,age,colour,height\nana,1,red,3\n")
     with pytest.raises(InputError, match="line 1, column height is unknown; columns are id, label, split, age, colour"):
         read_node_tables(folder, features)
+
+
+CELLS = st.sampled_from(["ana", "7", "", "red", "train", "1e400", "-1", "0.5", "nan", '"', "\x00", "x\ny", "1" * 5000])
+
+
+def lines_of(*columns):
+    rows = st.lists(st.lists(CELLS, min_size=len(columns), max_size=len(columns)), max_size=3)
+    heading = st.permutations(columns)
+    return st.builds(lambda names, cells: "\n".join(map(",".join, [names, *cells])), heading, rows)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes=st.just(NODES) | lines_of("id", "label", "split", "age"), edges=lines_of("source", "target", "weight"))
+def test_whatever_the_cells_hold_only_input_errors_come_out(tmp_path_factory, nodes, edges):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "nodes.csv").write_text(nodes)
+    (folder / "edges.csv").write_text(edges)
+    try:
+        (graph,) = read_node_tables(folder).graphs
+    except InputError as error:
+        assert str(folder) in str(error)
+        return
+    assert graph.x.isfinite().all() and bool((graph.edge_index < len(graph.x)).all())
