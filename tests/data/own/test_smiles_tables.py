@@ -43,3 +43,11 @@ def test_molecules(tmp_path):
 def test_faults(tmp_path, content, message):
     with pytest.raises(InputError, match=re.escape(message)):
         read_smiles_table(table(tmp_path, content))
+
+
+def test_molecules_that_rdkit_refuses_are_kept_and_named(tmp_path):
+    with pytest.warns(
+        UserWarning, match="1 molecules, which RDKit refuses, are kept without its valence check: line 3"
+    ):
+        own = read_smiles_table(table(tmp_path, "smiles\nCCO\nC(C)(C)(C)(C)C\n"))
+    assert own.graphs[1].x.size(0) == 6
