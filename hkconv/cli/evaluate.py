@@ -12,7 +12,10 @@ DIFFERENT = 1
 def evaluate(
     run: Annotated[str, typer.Argument(help="Folder of a run, as `hkconv train` prints it.", show_default=False)],
     data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Folder of the datasets, or where own data are now; by default the run's.", show_default=False
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
 ) -> None:

@@ -17,6 +17,7 @@ from hkconv.cli.explore import explore
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.plot import plot
 from hkconv.cli.points import points
+from hkconv.cli.predict import predict
 from hkconv.cli.probe import probe
 from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
@@ -71,6 +72,7 @@ def hyperbolic_kernel_convolution(
 
 app.command()(train)
 app.command()(evaluate)
+app.command()(predict)
 app.command()(search)
 app.command()(datasets)
 app.command()(audit)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     """Train HKN and, for scale, an MLP and a GCN on the same splits, and print one table.
 
-    Without a dataset: on a tree that needs no file and no network. Options override the recipe.
+    Without a dataset: on a tree that needs no file and no network. Own data: a folder with nodes.csv and edges.csv or
+    in TU format, or a file .pt, .npz or, of SMILES, .csv. Options override the recipe.
 
     Example: hkconv train texas --num-splits 10 --models hkn,gcn
     """

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data import sources
@@ -15,6 +14,7 @@ from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
 from hkconv.data.folders import data_root
 from hkconv.data.molecules import Molecules, load_molecules, molecules
+from hkconv.data.preparation import both_directions, prepare_features
 from hkconv.data.protocols import check_protocol, published_splits
 from hkconv.data.sources import Source, read_source
 from hkconv.data.split_files import check_split_file, read_splits
@@ -218,16 +218,17 @@ def load(
     # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
     are_usual = task != "link" and protocol == CLEAN and split_file is None
     dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
-    for option, is_on in (("normalize_features", normalize_features), ("log_features", log_features)):
-        if is_on:
-            _check_numbers(dataset, option)
-    for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
-        if undirected and not isinstance(dataset, GraphDataset):
-            graph.edge_index = _both_directions(graph)
-        if normalize_features:
-            graph.x = _rows_sum_to_one(graph.x, entry.name)
-        if log_features:
-            graph.x = graph.x.sign() * graph.x.abs().log1p()
+    is_of_graphs = isinstance(dataset, GraphDataset)
+    for graph in dataset.graphs if is_of_graphs else [dataset.graph]:
+        if undirected and not is_of_graphs:
+            both_directions(graph)
+        graph.x = prepare_features(
+            graph.x,
+            entry.name,
+            normalize_features=normalize_features,
+            log_features=log_features,
+            are_columns=is_of_graphs and dataset.num_columns is not None,
+        )
     if task == "link":
         return _as_links(dataset, num_splits, seed)
     return dataset if are_usual else _divided_otherwise(dataset, split_file, num_splits)
@@ -319,30 +320,6 @@ def _as_links(dataset: NodeDataset, num_splits: int, seed: int) -> LinkDataset:
 def _plain(data: Data) -> Data:
     """Features, edges and labels alone: splits are ours, and no model here reads edge attributes."""
     return Data(x=data.x, edge_index=data.edge_index, y=data.y)
-
-
-def _both_directions(graph: Data) -> Tensor:
-    from torch_geometric.utils import to_undirected
-
-    return to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
-
-
-def _check_numbers(dataset: NodeDataset | GraphDataset, option: str) -> None:
-    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
-        raise InputError(
-            f"{option} must be off for dataset {dataset.name!r}: its features are categories, one-hot, and all rows "
-            "have the same sum"
-        )
-
-
-def _rows_sum_to_one(x: Tensor, name: str) -> Tensor:
-    if bool((x < 0).any()):
-        raise InputError(
-            f"normalize_features divides rows by their sum and needs features of zero or more, "
-            f"but dataset {name!r} has negative ones"
-        )
-    total = x.sum(dim=1, keepdim=True)
-    return x / torch.where(total > 0, total, 1)
 
 
 def _location(origin: Origin, root: Path) -> str:

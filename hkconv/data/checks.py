@@ -11,6 +11,9 @@ from torch import Tensor
 from hkconv.data.overlap import overlaps
 from hkconv.errors import InputError
 
+# The label of a node or graph that nobody knows the class of. It takes part in no split.
+UNKNOWN = -1
+
 INTEGER_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -53,14 +56,38 @@ def check_edges(edge_index: object, num_nodes: int, owner: str) -> None:
         )
 
 
+def check_weights(edge_weight: object, num_edges: int, owner: str) -> None:
+    """``edge_weight``, if there is one, holds a finite number of at least 0 for each edge."""
+    if edge_weight is None:
+        return
+    if not isinstance(edge_weight, Tensor) or edge_weight.shape != (num_edges,) or not edge_weight.is_floating_point():
+        raise InputError(f"edge_weight of {owner} must be {num_edges} floats in a 1-D tensor, got {_what(edge_weight)}")
+    bad = (~(edge_weight.isfinite() & (edge_weight >= 0))).nonzero()
+    if len(bad):
+        number = int(bad[0])
+        raise InputError(
+            f"edge_weight of {owner} must be finite and at least 0, got {float(edge_weight[number])} for edge {number}"
+        )
+
+
 def check_labels(y: object, count: int, num_classes: int, owner: str) -> None:
-    """``y`` holds ``count`` integer labels in [0, num_classes) and at least two of the classes."""
+    """``y`` holds ``count`` integers, ``UNKNOWN`` or labels in [0, num_classes), and at least two of the classes."""
     if not isinstance(y, Tensor) or y.shape != (count,) or y.dtype not in INTEGER_TYPES:
         raise InputError(f"labels of {owner} must be {count} integers in a 1-D tensor, got {_what(y)}")
-    if int(y.min()) < 0 or int(y.max()) >= num_classes:
+    if int(y.min()) < UNKNOWN or int(y.max()) >= num_classes:
         raise InputError(f"labels of {owner} must lie in [0, {num_classes}), got {int(y.min())} to {int(y.max())}")
-    if len(y.unique()) < 2:
-        raise InputError(f"labels of {owner} have one class only ({int(y[0])}): at least two are needed")
+    classes = y[y != UNKNOWN].unique().tolist()
+    if len(classes) < 2:
+        found = f"one class only ({classes[0]})" if classes else "no known class"
+        raise InputError(f"labels of {owner} have {found}: at least two are needed")
+
+
+def check_known(y: Tensor, parts: Mapping[str, Tensor], owner: str) -> None:
+    """Every member of a split has a label."""
+    for name, members in parts.items():
+        unknown = members[y[members] == UNKNOWN]
+        if len(unknown):
+            raise InputError(f"member {int(unknown[0])} of {name} of a split of {owner} has no label")
 
 
 def check_answers(y: object, owner: str) -> None:

@@ -17,12 +17,15 @@ from hkconv.data.checks import (
     check_disjoint,
     check_edges,
     check_features,
+    check_known,
     check_labels,
     check_pairs,
     check_parts,
     check_range,
+    check_weights,
 )
 from hkconv.data.overlap import overlaps
+from hkconv.data.own.schema import Schema
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.errors import InputError
 
@@ -131,11 +134,13 @@ class NodeDataset:
 
     Args:
         name: name in the catalog.
-        graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64.
+        graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64, -1 where a class is not known, and
+            where edges have weights ``edge_weight`` (E,) float32.
         splits: node indices; a split need not cover every node.
         num_classes: number of classes, larger than every label.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
+        schema: how own data became numbers; None for a dataset of the catalog.
     """
 
     name: str
@@ -144,6 +149,7 @@ class NodeDataset:
     num_classes: int
     source: str
     protocol: str = CLEAN
+    schema: Schema | None = None
     task: ClassVar[str] = "node"
 
     def __post_init__(self) -> None:
@@ -151,8 +157,11 @@ class NodeDataset:
         check_features(self.graph.x, owner)
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
+        check_weights(self.graph.edge_weight, self.graph.edge_index.size(1), owner)
         check_labels(self.graph.y, num_nodes, self.num_classes, owner)
         _check_splits(self.splits, self.protocol, num_nodes, owner)
+        for split in self.splits:
+            check_known(self.graph.y, split.parts, owner)
 
     @property
     def labels(self) -> Tensor:
@@ -174,13 +183,15 @@ class GraphDataset:
 
     Args:
         name: name in the catalog.
-        graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64.
+        graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64, -1 where a class is
+            not known; with ``edge_weight`` (E,) float32 all or none.
         splits: indices into ``graphs``.
         num_classes: number of classes, larger than every label; 2 for questions, no and yes.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
+        schema: how own data became numbers; None for a dataset of the catalog.
     """
 
     name: str
@@ -191,6 +202,7 @@ class GraphDataset:
     protocol: str = CLEAN
     metric: str = "accuracy"
     num_columns: int | None = None
+    schema: Schema | None = None
     task: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:
@@ -207,6 +219,9 @@ class GraphDataset:
             accepted = ", ".join(("accuracy", *QUESTION_METRICS))
             raise InputError(f"metric of {owner} must be one of {accepted}, got {self.metric!r}")
         _check_splits(self.splits, self.protocol, len(self.graphs), owner)
+        if self.metric == "accuracy":
+            for split in self.splits:
+                check_known(self.labels, split.parts, owner)
 
     def _check_graph(self, graph: Data, owner: str) -> None:
         if self.num_columns is None:
@@ -214,7 +229,10 @@ class GraphDataset:
         else:
             check_columns(graph.x, self.num_columns, owner)
         check_edges(graph.edge_index, graph.x.size(0), owner)
+        check_weights(graph.edge_weight, graph.edge_index.size(1), owner)
         first = self.graphs[0]
+        if (graph.edge_weight is None) != (first.edge_weight is None):
+            raise InputError(f"{owner} and graph 0 must both have an edge_weight, or neither")
         if graph.x.size(1) != first.x.size(1):
             raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {first.x.size(1)}")
         if self.metric == "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.numel() != 1):

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import GraphDataset, Split
-from hkconv.data.smiles import Molecule, atom_categories, chemistry_versions, read_smiles
+from hkconv.data.smiles import Molecule, atom_categories, atom_columns, chemistry_versions, read_smiles
 from hkconv.data.sources import Source, read_source
 from hkconv.data.splits import stratified_splits
 from hkconv.data.staging import fingerprint, made_once
@@ -162,10 +162,9 @@ def _pack(smiles: Iterable[str], answers: np.ndarray, path: Path) -> Packed:
         if molecule is None:
             raise InputError(f"row {row} of {path} is no SMILES of a molecule: {text!r}")
         found.append(molecule)
-    starts = np.cumsum([0, *atom_categories()])
     return Packed(
-        columns=(np.concatenate([molecule.atoms for molecule in found]) + starts[:-1]).astype(np.uint8),
-        num_columns=starts[-1],
+        columns=atom_columns(np.concatenate([molecule.atoms for molecule in found])),
+        num_columns=np.array(sum(atom_categories())),
         num_atoms=np.array([len(molecule.atoms) for molecule in found]),
         edges=np.concatenate([molecule.edges for molecule in found], axis=1),
         num_edges=np.array([molecule.edges.shape[1] for molecule in found]),

@@ -61,6 +61,12 @@ def atom_categories() -> tuple[int, ...]:
     return tuple(_chemistry()[1].get_atom_feature_dims())
 
 
+def atom_columns(atoms: np.ndarray) -> np.ndarray:
+    """Where the one-hot features of atoms are one, (N, 9) uint8, from their codes; the categories stand in a row."""
+    starts = np.cumsum([0, *atom_categories()[:-1]])
+    return (atoms + starts).astype(np.uint8)
+
+
 def chemistry_versions() -> str:
     """The versions that decide what a SMILES string becomes."""
     _chemistry()

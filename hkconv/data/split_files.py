@@ -1,8 +1,10 @@
 """Splits from a file of the user's: JSON with indices, or NumPy arrays with masks as Geom-GCN stores its own."""
 
+import io
 import json
 import os
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +56,20 @@ def read_split_parts(path: str | os.PathLike[str], count: int) -> list[dict[str,
     return splits
 
 
-def read_splits(path: str | os.PathLike[str], count: int, num_splits: int) -> list[Split]:
+def read_splits(path: str | os.PathLike[str], count: int, num_splits: int | None = None) -> list[Split]:
     """The first splits in a file, which must be disjoint: for everything but an audit.
 
     Args:
         path: see :func:`read_split_parts`.
         count: number of nodes or graphs of the dataset.
-        num_splits: how many splits.
+        num_splits: how many splits; all of them, if left out.
 
     Returns:
-        ``num_splits`` splits.
+        The splits.
     """
     found = read_split_parts(path, count)
-    check_num_splits(num_splits, f"split file {path}", most=len(found))
+    if num_splits is not None:
+        check_num_splits(num_splits, f"split file {path}", most=len(found))
     for index, parts in enumerate(found):
         check_disjoint(parts, f"split {index} of {path}")
     return [Split(**parts) for parts in found[:num_splits]]
@@ -99,20 +102,53 @@ def _read_masks(path: Path, count: int) -> list[dict[str, Tensor]]:
     # What NumPy raises depends on whether it meets text, half an archive, a pickle or a single array.
     except (ValueError, TypeError, EOFError, zipfile.BadZipFile):
         raise InputError(f"split file {path} is not a valid .npz file of plain arrays") from None
-    masks = [_masks(arrays, name, count, path) for name in PART_NAMES]
+    return parts_of_masks(arrays, count, f"split file {path}")
+
+
+def parts_of_masks(arrays: Mapping[str, np.ndarray], count: int, owner: str) -> list[dict[str, Tensor]]:
+    """The splits that masks describe.
+
+    Args:
+        arrays: has ``train_mask``, ``val_mask`` and ``test_mask``, (N,) or (S, N), also as ``train_masks`` and so on.
+        count: N.
+        owner: how an error calls the arrays.
+
+    Returns:
+        For each split its index tensors by name.
+    """
+    masks = [_masks(arrays, name, count, owner) for name in PART_NAMES]
     if len({len(mask) for mask in masks}) > 1:
-        raise InputError(f"the masks in split file {path} must hold the same number of splits")
+        raise InputError(f"the masks in {owner} must hold the same number of splits")
     return [dict(zip(PART_NAMES, map(_members, split))) for split in zip(*masks)]
 
 
-def _masks(arrays: dict[str, np.ndarray], name: str, count: int, path: Path) -> np.ndarray:
+def write_masks(splits: Sequence[Split], count: int) -> bytes:
+    """Splits as the bytes of an ``.npz`` file that :func:`read_splits` reads.
+
+    Args:
+        splits: at least one.
+        count: number of nodes or graphs of the dataset.
+
+    Returns:
+        The file's content.
+    """
+    masks = {f"{name}_mask": np.zeros((len(splits), count), dtype=bool) for name in PART_NAMES}
+    for number, split in enumerate(splits):
+        for name, members in split.parts.items():
+            masks[f"{name}_mask"][number, members.numpy()] = True
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **masks)
+    return buffer.getvalue()
+
+
+def _masks(arrays: Mapping[str, np.ndarray], name: str, count: int, owner: str) -> np.ndarray:
     """(S, N) masks of one part."""
     key = next((key for key in (f"{name}_mask", f"{name}_masks") if key in arrays), None)
     if key is None:
-        raise InputError(f"split file {path} must hold {name}_mask, got {', '.join(arrays) or 'nothing'}")
+        raise InputError(f"{owner} must hold {name}_mask, got {', '.join(arrays) or 'nothing'}")
     mask = np.atleast_2d(arrays[key])
     if mask.ndim != 2 or mask.shape[1] != count or not np.isin(mask, (0, 1)).all():
-        raise InputError(f"{key} of split file {path} must hold {count} zeros and ones a split, got shape {mask.shape}")
+        raise InputError(f"{key} of {owner} must hold {count} zeros and ones a split, got shape {mask.shape}")
     return mask
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from hkconv import models
 from hkconv.data import GraphDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
+from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
+from hkconv.training.own_data import load_own_data
 from hkconv.training.recipe import Recipe
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Dataset
@@ -19,7 +21,9 @@ HKN_FIELDS = (
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-    """The dataset of a recipe with its splits."""
+    """The dataset of a recipe with its splits, from the catalog or from the user's own files."""
+    if is_own(recipe.dataset):
+        return load_own_data(recipe)
     return load(
         recipe.dataset,
         root=recipe.data,
@@ -68,6 +72,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
         config["num_nodes"] = dataset.graph.x.size(0)
     if config.get("directions", False):
         _check_directed(dataset)
+    if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
+        raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
     return config
 
 
@@ -87,6 +93,11 @@ def _check_directed(dataset: Dataset) -> None:
             f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
             "(undirected: false leaves them as they are stored)"
         )
+
+
+def _is_weighted(dataset: Dataset) -> bool:
+    first = dataset.graphs[0] if isinstance(dataset, GraphDataset) else dataset.graph
+    return dataset.task != "link" and first.edge_weight is not None
 
 
 def _mean_overlap(splits: list[Split]) -> dict[str, float]:

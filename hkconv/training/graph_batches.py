@@ -22,6 +22,7 @@ class GraphBatch:
         y: labels, a row a graph.
         batch: (N,) which graph each node is of.
         num_graphs: how many there are.
+        edge_weight: (E,), None where edges have no weights.
     """
 
     x: Tensor
@@ -29,13 +30,14 @@ class GraphBatch:
     y: Tensor
     batch: Tensor
     num_graphs: int
+    edge_weight: Tensor | None
 
 
 class PackedGraphs:
     """Graphs one behind the other.
 
     Args:
-        graphs: with ``x``, ``edge_index`` and ``y``; at least one.
+        graphs: with ``x``, ``edge_index`` and ``y``, and ``edge_weight`` all or none; at least one.
         reference: a tensor with the device, and the floating-point type that features are brought to unless they are
             numbers of columns.
     """
@@ -45,6 +47,9 @@ class PackedGraphs:
         x = torch.cat([graph.x for graph in graphs])
         self.x = x.to(reference) if x.is_floating_point() else x.to(self.device)
         self.edge_index = torch.cat([graph.edge_index for graph in graphs], dim=1).to(self.device)
+        self.edge_weight = None
+        if graphs[0].edge_weight is not None:
+            self.edge_weight = torch.cat([graph.edge_weight for graph in graphs]).to(reference)
         # The labels of evaluations are read on the host too.
         self.labels = torch.cat([graph.y for graph in graphs])
         self.y = self.labels.to(self.device)
@@ -82,4 +87,5 @@ class PackedGraphs:
             y=self.y[members_there],
             batch=batch,
             num_graphs=len(members),
+            edge_weight=None if self.edge_weight is None else self.edge_weight[edge_index],
         )

@@ -38,7 +38,9 @@ class Recipe:
     split with ``seed + j`` and the number of the split.
     """
 
-    dataset: str = text("tree", "the name of a dataset", "Dataset; `hkconv datasets` lists them.")
+    dataset: str = text(
+        "tree", "the name of a dataset or a path", "Dataset, `hkconv datasets` lists them; or own data."
+    )
     task: str | None = choice(
         None, ("node", "graph", "link"), "Task; by default the dataset's usual one.", optional=True
     )

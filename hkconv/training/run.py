@@ -1,7 +1,7 @@
 """A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
 
-A run's folder holds ``recipe.json``, ``summary.json`` and for each training ``MODEL/splitI-seedJ/`` with
-``model.safetensors``, ``config.json`` and, written last, ``metrics.json``.
+A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.training.own_data` keeps of own data, and for
+each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``.
 """
 
 import time
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hkconv import models
+from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
 from hkconv.training.capture import check_capture
@@ -22,6 +23,7 @@ from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
 from hkconv.training.loop import Epoch, fit
+from hkconv.training.own_data import keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
@@ -54,6 +56,9 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     started = time.perf_counter()
     reporter = reporter or Reporter()
     device = find_device(recipe.device)
+    if is_own(recipe.dataset):
+        # A run is resumed and evaluated from other folders too.
+        recipe = replace(recipe, dataset=str(Path(recipe.dataset).expanduser().absolute()))
     dataset = load_dataset(recipe)
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
@@ -61,7 +66,9 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
         check_capture(device, dataset.task)
     for name in recipe.models:
         models.create(name, **model_config(recipe, name, dataset))
-    folder = _continued_folder(recipe) if resume else _new_folder(recipe)
+    folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
+    if not resume and is_own(recipe.dataset):
+        keep_own_data(folder, dataset)
     write_json(folder / RECIPE_FILE, recipe.as_dict())
     cells = list_cells(recipe)
     results = {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
@@ -195,9 +202,9 @@ _SCORES = (
 )
 
 
-def _new_folder(recipe: Recipe) -> Path:
+def _new_folder(recipe: Recipe, dataset: str) -> Path:
     if recipe.out is None:
-        name = f"{recipe.dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+        name = f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
         return make_folder(next(path for path in candidates if not path.exists()), "out")
     folder = Path(recipe.out)

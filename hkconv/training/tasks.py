@@ -84,15 +84,15 @@ class NodeTask(Task):
     chance = "majority class"
 
     def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
-        graph = _moved(dataset.graph, reference)
-        self.inputs = graph.x, graph.edge_index
+        graph = moved(dataset.graph, reference)
+        self.inputs = node_inputs(graph)
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
         self.labels = {name: graph.y[members] for name, members in self.parts.items()}
 
-    def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
+    def batches(self) -> Iterable[tuple[Tensor, ...]]:
         return [self.inputs]
 
-    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return F.cross_entropy(model(*batch)[self.parts["train"]], self.labels["train"])
 
     @torch.no_grad()
@@ -156,8 +156,7 @@ class GraphTask(Task):
         return accuracy(logits, labels)
 
     def _logits(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
-        x = batch.x if self.num_columns is None else write_out(batch.x, self.num_columns, self.dtype)
-        return model(x, batch.edge_index, batch=batch.batch, batch_size=batch.num_graphs)
+        return graph_logits(model, batch, self.num_columns, self.dtype)
 
     def _labels(self, part: str) -> Tensor:
         return self.parts[part].labels
@@ -209,7 +208,7 @@ class LinkTask(Task):
     chance = "chance"
 
     def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
-        self.graph = _moved(dataset.graph, reference)
+        self.graph = moved(dataset.graph, reference)
         self.num_nodes = self.graph.x.size(0)
         self.message_edges = split.message_edges.to(reference.device)
         self.train_links = split.train
@@ -272,9 +271,34 @@ def make_task(
     return LinkTask(dataset, split, reference, seed)
 
 
-def _moved(graph: Data, reference: Tensor) -> Data:
-    """The graph on the reference's device, its features in the reference's type."""
+def node_inputs(graph: Data) -> tuple[Tensor, ...]:
+    """What a network is called with for the nodes of one graph: features, edges and, if there are some, weights."""
+    given = (graph.x, graph.edge_index)
+    return given if graph.edge_weight is None else (*given, graph.edge_weight)
+
+
+def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | None, dtype: torch.dtype) -> Tensor:
+    """Logits of the graphs of a batch.
+
+    Args:
+        model: of a graph task.
+        batch: some graphs.
+        num_columns: how many columns there are where ``batch.x`` lists those of the ones.
+        dtype: of the features then.
+
+    Returns:
+        (B, C) logits.
+    """
+    x = batch.x if num_columns is None else write_out(batch.x, num_columns, dtype)
+    weights = () if batch.edge_weight is None else (batch.edge_weight,)
+    return model(x, batch.edge_index, *weights, batch=batch.batch, batch_size=batch.num_graphs)
+
+
+def moved(graph: Data, reference: Tensor) -> Data:
+    """The graph on the reference's device, its features and weights in the reference's type."""
     moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
+    if graph.edge_weight is not None:
+        moved.edge_weight = graph.edge_weight.to(reference)
     if graph.y is not None:
         moved.y = graph.y.to(reference.device)
     return moved

@@ -90,7 +90,7 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
     labels, predicted, distances = zip(*found)
     count = "1 training" if len(cells) == 1 else f"{len(cells)} trainings"
     return Answers(
-        title=f"{recipe.dataset}, {cells[0].model}, {count}",
+        title=f"{dataset.name}, {cells[0].model}, {count}",
         num_classes=dataset.num_classes,
         labels=torch.cat(labels),
         predicted=torch.cat(predicted),

@@ -110,8 +110,13 @@ def test_the_first_row_that_is_not_finite_is_named(value):
         ({"y": torch.tensor([0.0, 1, 0, 1, 0])}, "labels of dataset 'foo' must be 5 integers"),
         ({"y": torch.tensor([0, 1, 0])}, "must be 5 integers in a 1-D tensor, got torch.int64 of shape (3,)"),
         ({"y": torch.tensor([0, 1, 2, 0, 1])}, "must lie in [0, 2), got 0 to 2"),
-        ({"y": torch.tensor([0, 1, -1, 0, 1])}, "must lie in [0, 2), got -1 to 1"),
+        ({"y": torch.tensor([0, 1, -2, 0, 1])}, "must lie in [0, 2), got -2 to 1"),
+        ({"y": torch.tensor([0, 1, -1, 0, 1])}, "member 2 of val of a split of dataset 'foo' has no label"),
+        ({"y": torch.full((5,), -1)}, "labels of dataset 'foo' have no known class: at least two are needed"),
         ({"y": torch.ones(5).long()}, "labels of dataset 'foo' have one class only (1)"),
+        ({"edge_weight": torch.ones(3)}, "must be 4 floats in a 1-D tensor, got torch.float32 of shape (3,)"),
+        ({"edge_weight": torch.tensor([1.0, 0, -2, 1])}, "must be finite and at least 0, got -2.0 for edge 2"),
+        ({"edge_weight": torch.tensor([1.0, float("nan"), 0, 1])}, "at least 0, got nan for edge 1"),
         ({"splits": []}, "dataset 'foo' has no splits"),
         ({"splits": [Split(indices(0), indices(1), indices(5))]}, "mentions index 5, but indices end at 4"),
     ],
@@ -122,8 +127,26 @@ def test_a_faulty_node_dataset_is_refused_in_one_line(changes, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_node_in_no_split_needs_no_label():
+    split = Split(indices(0), indices(1), indices(3))
+    assert node_dataset([split], y=torch.tensor([0, 1, -1, 0, -1])).labels.tolist() == [0, 1, -1, 0, -1]
+
+
 def graph_dataset(graphs):
     return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test")
+
+
+def test_either_all_graphs_have_weights_of_edges_or_none():
+    graphs = labelled_graphs(0, 1, 0)
+    graphs[1].edge_weight = torch.ones(4)
+    with refused("graph 1 of dataset 'foo' and graph 0 must both have an edge_weight, or neither"):
+        graph_dataset(graphs)
+
+
+def test_a_graph_without_a_label_is_in_no_split():
+    assert graph_dataset(labelled_graphs(0, 1, 0, -1)).labels.tolist() == [0, 1, 0, -1]
+    with refused("member 2 of test of a split of dataset 'foo' has no label"):
+        graph_dataset(labelled_graphs(0, 1, -1))
 
 
 def labelled_graphs(*labels):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from hkconv.data import load
-from hkconv.data.split_files import read_split_parts, read_splits
+from hkconv.data import Split, load
+from hkconv.data.split_files import read_split_parts, read_splits, write_masks
 from hkconv.errors import InputError
 
 SOUND = {"train": [0, 1], "val": [2], "test": [4, 3]}
@@ -142,3 +142,10 @@ def test_other_files(tmp_path):
     for name in ("absent.json", "absent.npz"):
         with pytest.raises(InputError, match="cannot be read"):
             read_split_parts(tmp_path / name, 5)
+
+
+def test_masks_are_written_and_read_again(tmp_path):
+    contents = [{"train": [0, 4], "val": [1], "test": [2]}, {"train": [2], "val": [0, 1], "test": [3]}]
+    splits = [Split(**{name: torch.tensor(members) for name, members in parts.items()}) for parts in contents]
+    found = read_splits(written(tmp_path, write_masks(splits, 6), "mine.npz"), 6)
+    assert [as_lists(split.parts) for split in found] == contents

@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+import torch
 
 from hkconv.errors import InputError
 from hkconv.models import HKN, MODELS, create
@@ -40,6 +41,15 @@ def test_a_system_that_reads_adjacency_rows_is_told_the_number_of_nodes():
     dataset = load_dataset(Recipe(dataset="tree", num_splits=1))
     assert model_config(Recipe(), "linkx", dataset)["num_nodes"] == dataset.graph.num_nodes
     assert "num_nodes" not in model_config(Recipe(), "gcn", dataset)
+
+
+def test_a_system_without_weights_of_edges_is_refused_where_there_are_some(tree):
+    tree.graph.edge_weight = torch.ones(tree.graph.edge_index.size(1))
+    model_config(Recipe(), "hkn", tree)
+    with pytest.raises(
+        InputError, match="model 'gat' knows no weights of edges, and those of dataset 'tree' have some"
+    ):
+        model_config(Recipe(), "gat", tree)
 
 
 def test_every_option_of_hkn_is_reached():

@@ -9,7 +9,7 @@ from hkconv.data import GraphDataset, Split
 from hkconv.data.binary_features import write_out
 from hkconv.data.pairs import pair_keys
 from hkconv.errors import InputError
-from hkconv.models import GCN, MLP
+from hkconv.models import GCN, MLP, create
 from hkconv.training.loop import fit
 from hkconv.training.metrics import mean_average_precision, mean_roc_auc
 from hkconv.training.settings import Settings
@@ -61,6 +61,32 @@ def test_graph_task_sees_every_graph_once_in_a_seeded_order(molecules):
     assert first != second
     assert orders(3) == [first, second]
     assert orders(4) != [first, second]
+
+
+@pytest.mark.parametrize("name", ["hkn", "gcn", "hgcn"])
+def test_weights_of_edges_reach_the_networks_of_a_node_task(tree, name):
+    tree.graph.edge_weight = torch.rand(tree.graph.edge_index.size(1))
+    model = create(name, in_features=4, hidden_dim=3, num_classes=3, num_layers=2, task="node")
+    task = make_task(tree, tree.splits[0], next(model.parameters()))
+    x, edges, weights = tree.graph.x, tree.graph.edge_index, tree.graph.edge_weight
+    found, _ = task.answers(model, "test")
+    torch.testing.assert_close(found, model(x, edges, weights)[tree.splits[0].test])
+    assert not torch.allclose(found, model(x, edges)[tree.splits[0].test], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hkn", "gcn"])
+def test_weights_of_edges_reach_the_networks_of_a_graph_task(molecules, name):
+    for graph in molecules.graphs:
+        graph.edge_weight = torch.rand(graph.edge_index.size(1))
+    model = create(name, in_features=1, hidden_dim=3, num_classes=2, num_layers=2, task="graph")
+    task = make_task(molecules, molecules.splits[0], next(model.parameters()))
+    found, _ = task.answers(model, "test")
+    graphs = [molecules.graphs[member] for member in molecules.splits[0].test.tolist()]
+    alone = [
+        model(graph.x, graph.edge_index, graph.edge_weight, batch_size=1, batch=graph.x[:, 0].long() * 0)
+        for graph in graphs
+    ]
+    torch.testing.assert_close(found, torch.cat(alone), rtol=1e-4, atol=1e-5)
 
 
 def test_graph_task_evaluates_whole_parts(molecules):

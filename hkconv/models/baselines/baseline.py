@@ -29,6 +29,8 @@ class Baseline(torch.nn.Module):
     tasks: tuple[str, ...] = TASKS
     #: Whether it is built for one graph, whose ``num_nodes`` is among its options.
     uses_num_nodes = False
+    #: Whether what it learns belongs to an embedding of one graph.
+    is_of_one_graph = False
     #: Whether its paper gives edges a weight.
     uses_edge_weight = True
 

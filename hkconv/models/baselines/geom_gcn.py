@@ -127,6 +127,7 @@ class GeomGCN(Baseline):
     """
 
     tasks = ("node", "link")
+    is_of_one_graph = True
     needs_host = True
     uses_edge_weight = False
 

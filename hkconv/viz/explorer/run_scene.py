@@ -92,7 +92,7 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
     if isinstance(dataset, LinkDataset):
         points = model.layer_points(x, split.message_edges)
         return _Seen(points, dataset.graph.y, None, split.message_edges)
-    points = model.layer_points(x, dataset.graph.edge_index)
+    points = model.layer_points(x, dataset.graph.edge_index, dataset.graph.edge_weight)
     predictions = model.read_layers(points, None, None, None).argmax(1)
     return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
 
@@ -104,7 +104,7 @@ def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
     for batch in DataLoader(dataset.graphs, GRAPHS_AT_ONCE):
         columns = dataset.num_columns
         x = batch.x.to(reference) if columns is None else write_out(batch.x, columns, reference.dtype)
-        points = model.layer_points(x, batch.edge_index)
+        points = model.layer_points(x, batch.edge_index, batch.edge_weight)
         pooled.append([_pool(model, found, batch.batch, batch.num_graphs, k) for found, k in zip(points, curvatures)])
         predictions.append(model.read_layers(points, batch.batch, batch.num_graphs, None).argmax(1))
     points = [torch.cat(parts) for parts in zip(*pooled)]

@@ -1,0 +1,97 @@
+"""Arrays of one graph, as an ``.npz`` file or a saved PyG graph holds them, checked before anything is made of them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data.own.tables import cell_text
+from hkconv.errors import InputError
+
+KIND = "arrays"
+NUMBERS = "biuf"
+WHOLE_NUMBERS = "iu"
+NAMES = "iufUS"
+
+
+def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
+    """Features and edges.
+
+    Args:
+        arrays: ``x`` (N, F) of numbers, ``edge_index`` (2, E) of whole numbers and, if edges have weights,
+            ``edge_weight`` (E,).
+        place: how an error calls the arrays.
+
+    Returns:
+        The graph, in float32 and int64.
+    """
+    for name in ("x", "edge_index"):
+        if name not in arrays:
+            raise InputError(f"{place} must hold {name}, got {', '.join(arrays) or 'nothing'}")
+    x = _numbers(arrays["x"], f"x of {place}", dims=2)
+    if 0 in x.shape:
+        raise InputError(f"x of {place} must have at least one node and one feature, got shape {x.shape}")
+    edges = arrays["edge_index"]
+    if edges.dtype.kind not in WHOLE_NUMBERS or edges.ndim != 2 or edges.shape[0] != 2:
+        raise InputError(f"edge_index of {place} must be whole numbers of shape (2, edges), got {_what(edges)}")
+    outside = (edges < 0) | (edges >= len(x))
+    if outside.any():
+        column = int(outside.any(axis=0).argmax())
+        ends = tuple(edges[:, column].tolist())
+        raise InputError(f"edge_index of {place} must stay within [0, {len(x)}), but column {column} is {ends}")
+    graph = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(np.ascontiguousarray(edges, dtype=np.int64)))
+    if "edge_weight" in arrays:
+        graph.edge_weight = torch.from_numpy(_weights(arrays["edge_weight"], edges.shape[1], place))
+    return graph
+
+
+def labels_of_array(y: np.ndarray, count: int, place: str) -> list[str]:
+    """The names of the classes of ``count`` members, empty where a number is negative or a name is empty."""
+    if y.shape != (count,) or y.dtype.kind not in "biuU":
+        raise InputError(f"y of {place} must be {count} whole numbers or names, got {_what(y)}")
+    if y.dtype.kind == "U":
+        return [cell_text(name) for name in y.tolist()]
+    return ["" if label < 0 else str(int(label)) for label in y.tolist()]
+
+
+def ids_of_array(ids: np.ndarray, count: int, place: str) -> list[str]:
+    """The names of ``count`` members, all different."""
+    if ids.shape != (count,) or ids.dtype.kind not in NAMES:
+        raise InputError(f"ids of {place} must be {count} numbers or names, got {_what(ids)}")
+    values = np.char.decode(ids, "utf-8", "replace") if ids.dtype.kind == "S" else ids
+    names = [cell_text(value) for value in values.tolist()]
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if not name:
+            raise InputError(f"ids of {place}: that of row {index} is empty")
+        if name in first:
+            raise InputError(f"ids of {place}: {name!r} of row {index} was already in row {first[name]}")
+        first[name] = index
+    return names
+
+
+def _numbers(values: np.ndarray, owner: str, dims: int) -> np.ndarray:
+    if values.dtype.kind not in NUMBERS or values.ndim != dims:
+        raise InputError(f"{owner} must be numbers in {dims} dimensions, got {_what(values)}")
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(values, dtype=np.float32)
+    if not np.isfinite(single).all():
+        spot = np.argwhere(~np.isfinite(single))[0].tolist()
+        where = ", ".join(f"{name} {number}" for name, number in zip(("row", "column"), spot))
+        raise InputError(f"{owner} must be finite numbers, but {where} is {values[tuple(spot)]}")
+    return single
+
+
+def _weights(values: np.ndarray, count: int, place: str) -> np.ndarray:
+    weights = _numbers(values, f"edge_weight of {place}", dims=1)
+    if len(weights) != count:
+        raise InputError(f"edge_weight of {place} must have a weight for each of {count} edges, got {len(weights)}")
+    if (weights < 0).any():
+        row = int((weights < 0).argmax())
+        raise InputError(f"edge_weight of {place} must be at least 0, but row {row} is {weights[row]}")
+    return weights
+
+
+def _what(values: np.ndarray) -> str:
+    return f"{values.dtype} of shape {values.shape}"

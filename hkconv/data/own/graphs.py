@@ -1,0 +1,91 @@
+"""What every reader of own data gives: graphs, what their nodes or they themselves are called, and what is known."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from hkconv.data.own.features import Feature
+from hkconv.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class OwnGraphs:
+    """Own data as they were read, before they are divided or prepared for a model.
+
+    Args:
+        place: the file or folder, for errors.
+        kind: what they were read from; data to predict on must be of the kind that was trained on.
+        task: ``"node"``, one graph whose nodes have labels, or ``"graph"``, graphs with labels.
+        graphs: with ``x``, ``edge_index`` and, all or none, ``edge_weight``; without labels.
+        ids: the name of each node or graph.
+        labels: the name of the class of each; empty where it is not known.
+        splits: index tensors by the names of the parts, a dictionary a split; None where the data say nothing.
+        features: the columns that ``x`` was made of; None where it was there as it is.
+        num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
+    """
+
+    place: str
+    kind: str
+    task: str
+    graphs: list[Data]
+    ids: list[str]
+    labels: list[str]
+    splits: list[dict[str, Tensor]] | None = None
+    features: tuple[Feature, ...] | None = None
+    num_columns: int | None = None
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns that a model sees."""
+        return self.graphs[0].x.size(1) if self.num_columns is None else self.num_columns
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the edges have weights."""
+        return self.graphs[0].edge_weight is not None
+
+    def graphs_digest(self) -> str:
+        """Changes with any feature, edge, weight or name."""
+        tensors = [graph[key] for graph in self.graphs for key in ("x", "edge_index", "edge_weight") if key in graph]
+        return _digest(self.ids, tensors)
+
+    def answers_digest(self) -> str:
+        """Changes with any label and with the splits that come with the data."""
+        parts = [members for split in self.splits or [] for members in split.values()]
+        return _digest(self.labels, parts)
+
+
+def split_of_words(words: list[str], labels: list[str], place: Callable[[int], str]) -> list[dict[str, Tensor]]:
+    """The split that a column of words describes.
+
+    Args:
+        words: ``"train"``, ``"val"``, ``"test"`` or nothing for each member.
+        labels: the name of the class of each, empty where it is not known.
+        place: how an error calls the word of a member.
+
+    Returns:
+        One split; a part that no member is in is empty.
+    """
+    parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for index, (word, label) in enumerate(zip(words, labels)):
+        if word not in ("", *parts):
+            raise InputError(f"{place(index)} must be train, val, test or empty, got {word!r}")
+        if word and not label:
+            raise InputError(f"{place(index)} is {word}, but the label is empty")
+        if word:
+            parts[word].append(index)
+    return [{name: torch.tensor(members, dtype=torch.int64) for name, members in parts.items()}]
+
+
+def _digest(names: list[str], tensors: list[Tensor]) -> str:
+    total = hashlib.sha256()
+    for name in names:
+        total.update(f"{len(name)}:{name}".encode())
+    for tensor in tensors:
+        total.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        total.update(tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()

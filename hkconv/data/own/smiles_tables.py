@@ -1,0 +1,58 @@
+"""Molecules from a table of SMILES strings, a graph a row, with the atom features of the Open Graph Benchmark."""
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data.molecules import ROWS_NAMED
+from hkconv.data.own.graphs import OwnGraphs, split_of_words
+from hkconv.data.own.tables import read_table
+from hkconv.data.smiles import atom_categories, atom_columns, read_smiles
+from hkconv.errors import InputError
+
+KIND = "molecules"
+COLUMNS = ("smiles", "label", "id", "split")
+
+
+def read_smiles_table(path: Path) -> OwnGraphs:
+    """Read a table of molecules.
+
+    Args:
+        path: CSV or Parquet with a column ``smiles`` and, where known, ``label``, ``id`` and ``split``.
+
+    Returns:
+        The molecules, called by their ids or else by the numbers of their rows, from 0. Those that RDKit refuses for a
+        valence that it does not know are kept, and a warning names them.
+    """
+    table = read_table(path)
+    if "smiles" not in table.columns:
+        raise InputError(
+            f"{table.heading}, column smiles is missing: a single table is one of molecules; "
+            "for a graph name the folder that nodes.csv and edges.csv are in"
+        )
+    table.refuse_others(*COLUMNS)
+    graphs, refused = [], []
+    for index, smiles in enumerate(table.filled_texts("smiles")):
+        molecule = read_smiles(smiles)
+        if molecule is None:
+            raise InputError(f"{table.place(index, 'smiles')} is no SMILES of a molecule: {smiles!r}")
+        x, edges = torch.from_numpy(atom_columns(molecule.atoms)), torch.from_numpy(molecule.edges).long()
+        graphs.append(Data(x=x, edge_index=edges.contiguous()))
+        if not molecule.is_sane:
+            refused.append(table.rows[index])
+    if refused:
+        named = ", ".join(map(str, refused[:ROWS_NAMED])) + (" ..." if len(refused) > ROWS_NAMED else "")
+        warnings.warn(
+            f"{path}: {len(refused)} molecules, which RDKit refuses, are kept without its valence check: "
+            f"{table.unit} {named}",
+            stacklevel=2,
+        )
+    has_labels = "label" in table.columns
+    labels = table.texts("label") if has_labels else [""] * len(table)
+    ids = table.unique_texts("id") if "id" in table.columns else list(map(str, range(len(table))))
+    splits = None
+    if has_labels and "split" in table.columns:
+        splits = split_of_words(table.texts("split"), labels, lambda index: table.place(index, "split"))
+    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, num_columns=sum(atom_categories()))

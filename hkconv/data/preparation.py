@@ -1,0 +1,65 @@
+"""What can be done to graphs between their files and a model: edges both ways, and features on another scale."""
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, to_undirected
+
+from hkconv.errors import InputError
+
+
+def both_directions(graph: Data) -> Data:
+    """The graph with every edge in both directions, without repeats and with its self loops.
+
+    Where edges have weights, those of a repeated edge are added first; then both directions get the mean of the
+    two, or of the one that there is.
+
+    Args:
+        graph: with ``edge_index`` and, if its edges have weights, ``edge_weight``.
+
+    Returns:
+        The same graph, changed.
+    """
+    if graph.edge_weight is None:
+        graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
+        return graph
+    summed = coalesce(graph.edge_index, graph.edge_weight, graph.num_nodes, reduce="add")
+    graph.edge_index, graph.edge_weight = to_undirected(*summed, num_nodes=graph.num_nodes, reduce="mean")
+    return graph
+
+
+def rows_sum_to_one(x: Tensor, name: str) -> Tensor:
+    """Every row of features divided by its sum; rows of zeros stay zero."""
+    if bool((x < 0).any()):
+        raise InputError(
+            f"normalize_features divides rows by their sum and needs features of zero or more, "
+            f"but dataset {name!r} has negative ones"
+        )
+    total = x.sum(dim=1, keepdim=True)
+    return x / torch.where(total > 0, total, 1)
+
+
+def prepare_features(
+    x: Tensor, name: str, *, normalize_features: bool, log_features: bool, are_columns: bool = False
+) -> Tensor:
+    """The features as a recipe wants them.
+
+    Args:
+        x: features of some nodes.
+        name: of the dataset, for errors.
+        normalize_features: divide every row by its sum.
+        log_features: replace every feature x by sign(x) log(1 + abs(x)).
+        are_columns: whether ``x`` lists the columns of ones, which neither applies to.
+
+    Returns:
+        The features.
+    """
+    for option, is_on in (("normalize_features", normalize_features), ("log_features", log_features)):
+        if is_on and are_columns:
+            raise InputError(
+                f"{option} must be off for dataset {name!r}: its features are categories, one-hot, and all rows "
+                "have the same sum"
+            )
+    if normalize_features:
+        x = rows_sum_to_one(x, name)
+    return x.sign() * x.abs().log1p() if log_features else x

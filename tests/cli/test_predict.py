@@ -1,0 +1,56 @@
+import csv
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from own_files import write_papers
+
+
+@pytest.fixture
+def run(hkconv) -> Path:
+    write_papers(Path("papers"))
+    arguments = ("--epochs", 2, "--num-splits", 1, "--models", "gcn", "--hidden-dim", 4)
+    result = hkconv("train", "papers", *arguments, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "papers: node task, own data: " in result.stdout
+    return Path("run")
+
+
+def test_own_data_from_training_to_prediction(hkconv, run):
+    assert hkconv("evaluate", run).exit_code == 0
+    assert hkconv("train", "--resume", run).exit_code == 0
+    result = hkconv("predict", run, "papers")
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.splitlines()
+    assert first.startswith("gcn split 0 seed 0, validation accuracy ")
+    assert second == "60 nodes written to predictions.csv"
+    with open("predictions.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [f"paper {number}" for number in range(60)]
+    for row in rows:
+        shares = {name: float(row[f"p_{name}"]) for name in ("high", "low", "mid")}
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-6) and row["class"] == max(shares, key=shares.get)
+
+
+def test_faults_are_one_line_and_exit_code_2(hkconv, run):
+    assert "papers2 do not exist" in hkconv.fails("predict", run, "papers2")
+    assert "out must end in .csv or .parquet" in hkconv.fails("predict", run, "papers", "--out", "p.txt")
+    assert "run must be a folder" in hkconv.fails("predict", "nowhere", "papers")
+    nodes = Path("papers/nodes.csv")
+    nodes.write_text(nodes.read_text().replace("red", "pink", 1))
+    assert "nodes.csv, line 7, column colour: category 'pink'" in hkconv.fails("predict", run, "papers")
+    assert "category 'pink'" in hkconv.fails("evaluate", run)
+    assert "category 'pink'" in hkconv.fails("train", "--resume", run)
+    assert sorted(os.listdir()) == ["papers", "run"]
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+def test_a_file_that_would_run_a_command_is_refused(hkconv):
+    torch.save(Bomb(), "graphs.pt")
+    assert "is refused: it asks for posix.mkdir" in hkconv.fails("train", "graphs.pt")
+    assert os.listdir() == ["graphs.pt"]

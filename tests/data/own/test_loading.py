@@ -1,0 +1,168 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data import GraphDataset, NodeDataset
+from hkconv.data.own.loading import Preparation, is_own, load_again, load_own, prepared_graphs, read_like, read_own
+from hkconv.data.split_files import write_masks
+from hkconv.errors import InputError
+
+
+def refused(message):
+    return pytest.raises(InputError, match=re.escape(message))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A hundred nodes of two classes and ten without a label; edges one way, with weights."""
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    rows = [f"n{number},{number % 7},{'' if number % 11 == 0 else 'ab'[number % 2]}" for number in range(110)]
+    (folder / "nodes.csv").write_text("id,age,label\n" + "\n".join(rows) + "\n")
+    edges = [f"n{number},n{number + 1},{number}" for number in range(109)]
+    (folder / "edges.csv").write_text("source,target,weight\n" + "\n".join(edges) + "\n")
+    return folder
+
+
+@pytest.fixture
+def graphs(tmp_path):
+    made = [
+        Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([number % 2]))
+        for number in range(40)
+    ]
+    torch.save(made, tmp_path / "graphs.pt")
+    return tmp_path / "graphs.pt"
+
+
+def test_a_name_of_the_catalog_is_no_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cora").mkdir()
+    (tmp_path / "mine").mkdir()
+    assert [name for name in ("cora", "Imdb_Binary", "txas", "mine", "./cora", "a/b", "x.npz") if is_own(name)] == [
+        *("mine", "./cora", "a/b", "x.npz")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere.npz", "nowhere.npz do not exist"),
+        ("notes.txt", "must be a folder or a file that ends in .pt, .pth, .npz, .csv, .parquet"),
+        ("empty", "empty holds no data: a folder should have nodes.csv and edges.csv"),
+    ],
+)
+def test_what_is_no_data(tmp_path, name, message):
+    (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "empty").mkdir()
+    with refused(message):
+        read_own(tmp_path / name)
+
+
+def test_random_splits_are_stratified_and_leave_out_what_has_no_label(folder):
+    dataset = load_own(folder, num_splits=3, seed=5)
+    assert isinstance(dataset, NodeDataset) and (dataset.name, dataset.protocol) == ("papers", "clean")
+    assert dataset.schema.classes == ("a", "b") and dataset.num_classes == 2
+    unknown = set((dataset.labels == -1).nonzero().flatten().tolist())
+    assert unknown == set(range(0, 110, 11))
+    for split in dataset.splits:
+        sizes = {name: len(members) for name, members in split.parts.items()}
+        assert sizes == {"train": 60, "val": 20, "test": 20}
+        assert sorted(torch.cat(list(split.parts.values())).tolist()) == sorted(set(range(110)) - unknown)
+        assert [int(dataset.labels[members].sum()) for members in split.parts.values()] == [30, 10, 10]
+    again = load_own(folder, num_splits=1, seed=5).splits[0]
+    assert torch.equal(again.train, dataset.splits[0].train)
+    assert not torch.equal(load_own(folder, num_splits=1, seed=6).splits[0].train, dataset.splits[0].train)
+
+
+def test_graphs_are_prepared(folder):
+    graph = load_own(folder).graph
+    found = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight.tolist()))
+    assert found == {pair: float(n) for n in range(109) for pair in ((n, n + 1), (n + 1, n))}
+    as_listed = load_own(folder, preparation=Preparation(undirected=False, log_features=True)).graph
+    assert as_listed.edge_index.size(1) == 109
+    torch.testing.assert_close(as_listed.x[:, 0], torch.log1p(torch.arange(110.0) % 7))
+
+
+def test_graph_task(graphs):
+    dataset = load_own(graphs, num_splits=2)
+    assert isinstance(dataset, GraphDataset) and dataset.name == "graphs"
+    assert [len(members) for members in dataset.splits[1].parts.values()] == [32, 4, 4]
+    assert dataset.labels.tolist() == [0, 1] * 20
+    assert dataset.graphs[0].edge_index.size(1) == 4
+    with refused("must be 'graph', got 'node'"):
+        load_own(graphs, task="node")
+
+
+def test_splits_of_the_data_come_before_random_ones_and_a_file_before_both(folder, tmp_path):
+    rows = (folder / "nodes.csv").read_text().splitlines()
+    words = ["split"] + ["" if n % 11 == 0 else ("train", "val", "test")[n % 3] for n in range(110)]
+    (folder / "nodes.csv").write_text("\n".join(map(",".join, zip(rows, words))) + "\n")
+    dataset = load_own(folder, num_splits=10)
+    assert dataset.protocol == "own" and len(dataset.splits) == 1
+    assert dataset.splits[0].test.tolist() == [n for n in range(110) if n % 3 == 2 and n % 11]
+    (tmp_path / "split.json").write_text('{"train": [2, 1], "val": [3], "test": [4]}')
+    chosen = load_own(folder, num_splits=1, split_file=tmp_path / "split.json")
+    assert chosen.protocol == "own" and chosen.splits[0].train.tolist() == [1, 2]
+    (tmp_path / "split.json").write_text('{"train": [1, 0], "val": [3], "test": [4]}')
+    with refused("member 0 of train of a split of dataset 'papers' has no label"):
+        load_own(folder, num_splits=1, split_file=tmp_path / "split.json")
+    (folder / "nodes.csv").write_text((folder / "nodes.csv").read_text().replace("val", "train"))
+    with refused(f"val of the split in {folder} is empty"):
+        load_own(folder)
+
+
+def test_labels_are_needed_to_train(folder):
+    (folder / "nodes.csv").write_text("id,age\n" + "".join(f"n{n},1\n" for n in range(110)))
+    with refused("papers have no labels: at least two classes are needed to train"):
+        load_own(folder)
+    (folder / "nodes.csv").write_text("id,age,label\n" + "".join(f"n{n},1,x\n" for n in range(110)))
+    with refused("papers have one class only (x)"):
+        load_own(folder)
+
+
+def test_the_same_data_are_loaded_again_and_changed_ones_refused(folder, tmp_path):
+    dataset = load_own(folder, num_splits=2)
+    (tmp_path / "splits.npz").write_bytes(write_masks(dataset.splits, 110))
+    again = load_again(folder, dataset.schema, tmp_path / "splits.npz", Preparation())
+    assert torch.equal(again.graph.x, dataset.graph.x) and torch.equal(again.labels, dataset.labels)
+    assert torch.equal(again.graph.edge_weight, dataset.graph.edge_weight)
+    for ours, theirs in zip(again.splits, dataset.splits):
+        assert all(torch.equal(ours.parts[name], theirs.parts[name]) for name in ours.parts)
+    nodes = (folder / "nodes.csv").read_text()
+    for before, after, what in (
+        ("n1,1,b", "n1,1,a", "labels or splits"),
+        ("n1,1,b", "n1,2,b", "features, edges or ids"),
+    ):
+        (folder / "nodes.csv").write_text(nodes.replace(before, after))
+        with refused(f"own data {folder} have changed since they were trained on: other {what}"):
+            load_again(folder, dataset.schema, tmp_path / "splits.npz", Preparation())
+
+
+def test_data_of_another_kind_or_size_are_refused(folder, graphs, tmp_path):
+    schema = load_own(folder).schema
+    with refused(
+        "graphs.pt holds arrays for the graph task, but trained on were tables of nodes and edges for the node task"
+    ):
+        read_like(graphs, schema)
+    (folder / "edges.csv").write_text("source,target\nn0,n1\n")
+    with refused("papers are without weights, but those trained on were with"):
+        read_like(folder, schema)
+    with refused("papers are with weights, but those trained on were without"):
+        (folder / "edges.csv").write_text("source,target,weight\nn0,n1,1\n")
+        read_like(folder, replace(schema, is_weighted=False))
+    arrays = {"edge_index": np.array([[0], [1]]), "y": np.array([0, 1] * 5)}
+    np.savez(tmp_path / "a.npz", x=np.ones((10, 3)), **arrays)
+    np.savez(tmp_path / "b.npz", x=np.ones((10, 4)), **arrays)
+    with refused("b.npz has 4 features, but 3 were trained on"):
+        read_like(tmp_path / "b.npz", load_own(tmp_path / "a.npz").schema)
+
+
+def test_preparing_leaves_what_was_read(graphs):
+    own = read_own(graphs)
+    digest = own.graphs_digest()
+    prepared_graphs(own, Preparation(normalize_features=True))
+    assert own.graphs_digest() == digest
