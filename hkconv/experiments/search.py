@@ -183,11 +183,13 @@ def run_search(
     listener = _Listener(search, study, trials, on_trial)
     interrupted = False
     try:
-        if jobs == 1:
-            work_on(search, trials, listener.trial_ended)
-        else:
-            open_trials = trials - count_trials(study, (*DONE, TrialState.RUNNING))
-            run_workers(work_on, search, trials, open_trials, jobs, listener.trial_ended)
+        # A trial that seemed to run may turn out to be dead by the end, and is then replaced.
+        while (open_trials := trials - count_trials(study, (*DONE, TrialState.RUNNING))) > 0:
+            if jobs == 1:
+                work_on(search, trials, listener.trial_ended)
+            else:
+                run_workers(work_on, search, trials, open_trials, jobs, listener.trial_ended)
+            fail_dead_trials(study)
     except KeyboardInterrupt:
         interrupted = True
     fail_dead_trials(study)

@@ -9,6 +9,7 @@ import sqlite3
 import uuid
 import warnings
 from collections.abc import Collection
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 # Seconds. A worker that has not been heard of for GRACE is dead; busy machines and slow disks take less.
 HEARTBEAT, GRACE = 60, 300
+
+# Seconds within which a worker marks a trial as its own: the first thing it does.
+MARK_GRACE = 5
 
 # Seconds that a worker waits for the others to let go of an SQLite file; SQLite's own 5 are too few for many workers.
 LOCK_TIMEOUT = 120
@@ -155,13 +159,18 @@ def mark_worker(trial: optuna.Trial) -> None:
 
 
 def fail_dead_trials(study: Study) -> None:
-    """Mark trials as failed whose process is gone: at once on this machine, elsewhere by their missing heartbeat."""
+    """Mark trials as failed whose process is gone: at once on this machine, elsewhere by their missing heartbeat.
+
+    A process that was killed before it could leave its mark is taken for dead soon after.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.storages.fail_stale_trials(study)
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         worker = trial.user_attrs.get("worker", {})
-        if worker.get("machine") == MACHINE and not _is_alive(worker["pid"]):
+        is_dead = worker.get("machine") == MACHINE and not _is_alive(worker["pid"])
+        age = (datetime.now() - trial.datetime_start).total_seconds()
+        if is_dead or (not worker and age > MARK_GRACE):
             study.tell(trial.number, state=TrialState.FAIL)
 
 

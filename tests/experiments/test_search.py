@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset, Split, hierarchy
 from hkconv.errors import InputError
-from hkconv.experiments import search
+from hkconv.experiments import search, studies
 from hkconv.experiments.search import plan_search, run_search
 from hkconv.experiments.studies import MACHINE
 from hkconv.training import building, train_run
@@ -216,6 +216,14 @@ def test_trials_of_dead_processes_are_failed_at_once_and_drawn_again(whole, tmp_
     states = [trial.state for trial in trials_of(tmp_path)]
     assert [index for index, state in enumerate(states) if state is TrialState.FAIL] == [1]
     assert history(tmp_path) == history(whole)[:3]
+
+
+def test_a_trial_whose_process_died_before_it_left_a_mark_is_replaced(tmp_path, monkeypatch):
+    plan = plan_search(replace(QUICK, out=str(tmp_path)))
+    plan.open().ask()
+    assert run_search(plan, 2).counts == {"running": 1, "complete": 1}
+    monkeypatch.setattr(studies, "MARK_GRACE", 0)
+    assert run_search(plan, 2).counts == {"failed": 1, "complete": 2}
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
