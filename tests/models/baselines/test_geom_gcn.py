@@ -1,19 +1,16 @@
 import pytest
 import torch
-from baseline_cases import PAIRS
 from heterophily_cases import (
     assert_equivariant,
     assert_finite_with_gradients,
-    assert_gradient_reaches_all,
     fitted_accuracy,
     random_graph,
 )
-from hyperbolic_cases import EDGES, NODES, close, link_losses, randomized
+from hyperbolic_cases import EDGES, NODES, close, randomized
 
 from hkconv.data import load
 from hkconv.errors import InputError
 from hkconv.models import GCN
-from hkconv.models.baselines import geom_gcn
 from hkconv.models.baselines.geom_gcn import VIRTUAL_NODES, GeomGCN, structural_neighbourhood
 from hkconv.models.baselines.isomap import isomap
 from hkconv.models.baselines.simple_graph import simple_graph
@@ -102,27 +99,6 @@ def test_isolated_nodes_no_edges_and_one_node_are_finite(dtype, generator):
     model = GeomGCN(3, 6, 2, num_layers=2).to(dtype)
     for nodes, edge_index in ((NODES, EDGES), (NODES, EDGES[:, :0]), (1, EDGES[:, :0])):
         assert_finite_with_gradients(model, torch.randn(nodes, 3, generator=generator).to(dtype), edge_index)
-
-
-@pytest.mark.parametrize("task", GeomGCN.tasks)
-def test_gradients_reach_all_parameters(task, generator):
-    model = GeomGCN(3, 16, 2, num_layers=3, task=task)
-    assert_gradient_reaches_all(model, torch.randn(30, 3, generator=generator), random_graph(generator), pairs=PAIRS)
-
-
-def test_learns_links(generator):
-    first, last = link_losses(GeomGCN, generator)
-    assert last < 0.7 * first
-
-
-def test_the_plane_is_looked_at_once(generator, monkeypatch):
-    model = GeomGCN(3, 6, 2, num_layers=1)
-    x, edge_index = torch.randn(NODES, 3, generator=generator), EDGES.clone()
-    with torch.inference_mode():
-        expected = model(x, edge_index)
-    monkeypatch.setattr(geom_gcn, "isomap", None)
-    torch.testing.assert_close(model(x, edge_index), expected)
-    model(x, edge_index).sum().backward()
 
 
 def test_real_graph_has_as_many_neighbours_in_the_plane_as_in_the_graph(real_data):
