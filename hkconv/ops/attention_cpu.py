@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hkconv.ops import cpu
 from hkconv.ops.attention_pairs import PairGradients, Pairs
-from hkconv.ops.cpu import KERNEL, Arrays, Given, Group, Sums, _in_threads, _look, _project, _spread, _time
+from hkconv.ops.cpu import KERNEL, Arrays, Given, Group, Sums, _in_threads, _join, _look, _project, _spread, _time
 from hkconv.ops.scores_cpu import _distance, _room
 
 # Pairs of a block, or those of one query where these are more: their lists stay in the second-level cache.
@@ -90,14 +90,11 @@ def pull_scores(group, weight, grad_weight, steepness, query, key, grad_query, g
 def average(group, value, weight, out, mass):
     """HyboNet's aggregation: centroids of the values themselves, and their masses."""
     n = value.shape[1] - 1
-    total = np.empty(n + 1, np.float64)
+    total = np.empty(n + 3, np.float64)
     for row in range(out.shape[0]):
         total[:] = 0.0
         for e in range(group.pointer[row], group.pointer[row + 1]):
-            j, w = group.other[e], np.float64(weight[e])
-            total[0] += w * _time(value, j)
-            for i in range(1, n + 1):
-                total[i] += w * value[j, i]
+            _join(total, np.float64(weight[e]), value[group.other[e], 1:])
         empty = group.pointer[row] == group.pointer[row + 1]
         _project(row, total, 0.0 if empty else 1.0, out, mass)
 

@@ -28,6 +28,7 @@ from hkconv.ops.cuda import (
     _correlate,
     _directions,
     _gates,
+    _join,
     _kernel_points,
     _look,
     _message,
@@ -37,6 +38,7 @@ from hkconv.ops.cuda import (
     _store_centroid,
     _store_products,
     _time,
+    _together,
     _transform,
 )
 from hkconv.ops.launch import Launcher
@@ -74,8 +76,8 @@ def _forward(
     one = tl.zeros([1], tl.int64)
     yes = one == 0
     q = _points(query, one + row, n, j, yes)
-    spread = tl.zeros([B], q.dtype)
-    q_time = _time(q) + spread
+    everywhere = tl.zeros([B], q.dtype)
+    q_time = _time(q) + everywhere
     factor = tl.load(steepness)
     if KERNEL:
         p = _kernel_points(points, K, n, k, j)
@@ -85,15 +87,17 @@ def _forward(
         wt = _directions(time_weight, one + head, K, n, P, k, j, yes)
         vt = _gates(time_weight, one + head, K, n, P, k, yes)
         x = _points(own, one + row, n, j, yes)
-        x_time = _time(x) + spread
+        x_time = _time(x) + everywhere
         px, gx = (
             _directions(own_product, one + row, K, n, P, k, j, yes),
             _gates(own_product, one + row, K, n, P, k, yes),
         )
     space = tl.zeros([B, NP], q.dtype)
-    time = tl.zeros([B], q.dtype)
+    far = tl.zeros([B], q.dtype)
+    rest = tl.zeros([B], q.dtype)
+    spread = tl.zeros([B], q.dtype)
     total = tl.zeros([B], q.dtype)
-    highest = tl.sum(time, 0) - float("inf")
+    highest = tl.sum(total, 0) - float("inf")
     for start in range(0, last, B):
         e = start + tl.arange(0, B)
         valid = e < last
@@ -117,11 +121,11 @@ def _forward(
             gu = _gates(value_product, index, K, n, P, k, valid) + bg
             direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, True)
             u, u_time, _ = _message(direction, norm, length, share)
-        space = space * shrink + w[:, None] * u
-        time = time * shrink + w * u_time
+        space, far, rest, spread = _join(space * shrink, far * shrink, rest * shrink, spread * shrink, u, u_time, w)
         total = total * shrink + w
     sum_of_weights = tl.sum(total, 0)
-    _store_centroid(out, mass, row, tl.sum(space, 0), tl.sum(time, 0), sum_of_weights, n, j)
+    all_space, all_far, all_rest, all_spread = _together(space, far, rest, spread)
+    _store_centroid(out, mass, row, all_space, all_far, all_rest, all_spread, sum_of_weights, n, j)
     seen = sum_of_weights > 0
     tl.store(log_total + row, tl.where(seen, highest + tl.log(tl.where(seen, sum_of_weights, 1)), 0))
 

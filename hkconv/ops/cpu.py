@@ -52,6 +52,9 @@ CHUNKS = 64
 # Sums of its own for every source cost a thread about as much as this many edges a source.
 WORTH_A_COPY = 3
 
+# Where the square of a sum's time is so many times its Lorentz square, a difference would lose that much precision.
+CANCELS = 32
+
 # A call and handing it to another thread cost about 100 µs, about a hundredth of what so many products of edges take.
 WORTH_A_THREAD = 1 << 19
 
@@ -371,7 +374,7 @@ def _average(count, block):
             time += share * block.level[b * K + k]
         block.time[b] = time
     _sum_directions(count, block.share, block.part, block.direction, block.message)
-    _normalize(count, block.message, block.time, block.mass)
+    _normalize(count, block)
 
 
 @njit(**PART)
@@ -387,19 +390,49 @@ def _sum_directions(count, shares, parts, direction, message):
 
 
 @njit(**PART)
-def _normalize(count, message, times, masses):
+def _normalize(count, block):
     """Divide sums by their Lorentz norms, which become the masses."""
-    one = message.dtype.type(1)
+    message, times = block.message, block.time
+    cast = message.dtype.type
+    one = cast(1)
     for b in range(count):
-        square = message.dtype.type(0)
+        square = cast(0)
         for j in range(message.shape[1]):
             square += message[b, j] * message[b, j]
-        mass = math.sqrt(times[b] * times[b] - square)
+        mass_square = times[b] * times[b] - square
+        if cast(CANCELS) * mass_square < times[b] * times[b]:
+            mass_square = _square_of_far_sum(b, block)
+        mass = math.sqrt(mass_square)
         inverse = one / mass
         for j in range(message.shape[1]):
             message[b, j] *= inverse
-        masses[b] = mass
+        block.mass[b] = mass
         times[b] = math.sqrt(one + square * inverse * inverse)
+
+
+@njit(**PART)
+def _square_of_far_sum(b, block):
+    r"""-<s, s> of s = Σ_k ν_k x_k as a sum of non-negative terms, for points far out that lie close together.
+
+    With lengths l_k = |x_k,s|, unit directions d_k, f = Σ ν_k l_k, r = Σ ν_k (t_k - l_k) = Σ ν_k / (t_k + l_k) and the
+    mean direction d = Σ ν_k l_k d_k / f, it is r (2f + r) + f Σ_k ν_k l_k |d_k - d|².
+    """
+    _, K, n = block.direction.shape
+    cast = block.message.dtype.type
+    far, rest, spread = cast(0), cast(0), cast(0)
+    for k in range(b * K, b * K + K):
+        far += block.share[k] * block.length[k]
+        rest += block.share[k] / (block.level[k] + block.length[k])
+    to_mean = cast(1) / far if far > cast(0) else cast(0)
+    for k in range(K):
+        length = block.length[b * K + k]
+        to_unit = block.part[b * K + k] / length if length > cast(0) else cast(0)
+        square = cast(0)
+        for j in range(n):
+            gap = to_unit * block.direction[b, k, j] - to_mean * block.message[b, j]
+            square += gap * gap
+        spread += block.share[b * K + k] * length * square
+    return rest * (far + far + rest) + far * spread
 
 
 @njit(**PART)
@@ -444,7 +477,7 @@ def forward(first, last, by_target, arrays, relative, out, mass):
     """Aggregate at the targets ``first`` to ``last``: points, time first, and the masses for unit total weight."""
     kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
     n = out.shape[1] - 1
-    sums = np.zeros((last - first, n + 1), np.float64)
+    sums = np.zeros((last - first, n + 3), np.float64)
     node, end = first, by_target.pointer[last]
     for start in range(by_target.pointer[first], end, BLOCK):
         count = min(BLOCK, end - start)
@@ -453,7 +486,6 @@ def forward(first, last, by_target, arrays, relative, out, mass):
         for b in range(count):
             weight = arrays.weight[start + b] if arrays.weight.size else 1.0
             block.to_target[0, b] = weight
-            sums[block.ends[1, b] - first, 0] += weight * block.time[b]
         _add_messages(sums, count, first, block.ends, block.to_target, block.message)
     for x in range(first, last):
         _project(x, sums[x - first], _total_weight(arrays.weight, by_target, x), out, mass)
@@ -462,22 +494,44 @@ def forward(first, last, by_target, arrays, relative, out, mass):
 @njit(**PART)
 def _add_messages(sums, count, first, ends, factor, message):
     for b in range(count):
-        row, weight = ends[1, b] - first, factor[0, b]
-        for j in range(message.shape[1]):
-            sums[row, 1 + j] += weight * message[b, j]
+        _join(sums[ends[1, b] - first], np.float64(factor[0, b]), message[b])
+
+
+@njit(**PART)
+def _join(total, weight, space):
+    """Let a weighted point join others, in the terms of :func:`_square_of_far_sum`: f, r, the spread, and the sum.
+
+    The spread grows by f g/(f + g) |d - d'|² where a point of weighted length g and direction d' joins others.
+    """
+    square = 0.0
+    for j in range(space.size):
+        square += np.float64(space[j]) * np.float64(space[j])
+    length = math.sqrt(square)
+    far, more = total[0], weight * length
+    if far > 0.0 and more > 0.0:
+        to_mean, to_unit, away = 1.0 / far, 1.0 / length, 0.0
+        for j in range(space.size):
+            gap = to_unit * space[j] - to_mean * total[3 + j]
+            away += gap * gap
+        total[2] += far / (far + more) * more * away
+    total[0] += more
+    total[1] += weight / (math.sqrt(1.0 + square) + length)
+    for j in range(space.size):
+        total[3 + j] += weight * space[j]
 
 
 @njit(**PART)
 def _project(x, total, weight, out, mass):
     """The centroid out of the sum of weighted points; the origin, with unit mass, out of none."""
-    square = 0.0
-    for j in range(1, total.size):
-        square += total[j] * total[j]
-    norm = math.sqrt(total[0] * total[0] - square) if weight > 0.0 else 1.0
+    far, rest, spread = total[0], total[1], total[2]
+    norm = math.sqrt(rest * (far + far + rest) + far * spread) if weight > 0.0 else 1.0
     mass[x] = norm / weight if weight > 0.0 else 1.0
-    out[x, 0] = math.sqrt(1.0 + square / (norm * norm))
-    for j in range(1, total.size):
-        out[x, j] = total[j] / norm
+    square = 0.0
+    for j in range(1, out.shape[1]):
+        value = total[2 + j] / norm
+        out[x, j] = value
+        square += value * value
+    out[x, 0] = math.sqrt(1.0 + square)
 
 
 @njit(**PART)

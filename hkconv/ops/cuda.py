@@ -81,13 +81,28 @@ def _correlate(feature, unit, points, p_time, is_kernel, K):
 
 
 @triton.jit
+def _square_of_far_sum(direction, norm, length, level, share, space):
+    """Lorentz squares (edges,) of sums far out; see ``_square_of_far_sum`` of :mod:`hkconv.ops.cpu`."""
+    far, rest = tl.sum(share * length, 1), tl.sum(share / (level + length), 1)
+    mean = space / tl.where(far > 0, far, 1)[:, None]
+    gap = direction / tl.where(norm > 0, norm, 1)[:, :, None] - mean[:, None, :]
+    spread = tl.sum(share * length * tl.sum(gap * gap, 2), 1)
+    return rest * (2 * far + rest) + far * spread
+
+
+@triton.jit
 def _message(direction, norm, length, share):
     """Spatial parts (edges, n), times and masses (edges,) of the centroids over the kernel points."""
+    length = tl.where(norm > 0, length, 0)
+    level = tl.sqrt(1 + length * length)
     part = share * length / tl.where(norm > 0, norm, 1)
-    level = tl.where(norm > 0, tl.sqrt(1 + length * length), 1)
     space = tl.sum(part[:, :, None] * direction, 1)
     time = tl.sum(share * level, 1)
-    mass = tl.sqrt(time * time - tl.sum(space * space, 1))
+    square = time * time - tl.sum(space * space, 1)
+    lost = 32 * square < time * time  # CANCELS of hkconv.ops.cpu
+    if tl.max(lost.to(tl.int32), 0) > 0:
+        square = tl.where(lost, _square_of_far_sum(direction, norm, length, level, share, space), square)
+    mass = tl.sqrt(square)
     space = space / mass[:, None]
     return space, tl.sqrt(1 + tl.sum(space * space, 1)), mass
 
@@ -145,12 +160,47 @@ def _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, scale, RELATIVE: t
 
 
 @triton.jit
-def _store_centroid(out, mass, node, space, time, total, n: tl.constexpr, j):
-    """From weighted sums to the centroid of a node; the origin with unit mass where there was no edge."""
+def _per_length(space, length):
+    """Directions (rows, n) of sums of weighted points, zero for none."""
+    return space / tl.where(length > 0, length, 1)[:, None]
+
+
+@triton.jit
+def _away(direction, mean):
+    """Squared gaps (rows,) between directions and a mean one."""
+    gap = direction - mean
+    return tl.sum(gap * gap, 1)
+
+
+@triton.jit
+def _join(space, far, rest, spread, point, point_time, w):
+    """Let weighted points join the sums of their lanes; see ``_join`` of :mod:`hkconv.ops.cpu`."""
+    length = tl.sqrt(tl.sum(point * point, 1))
+    more = w * length
+    share_before = far / tl.where(far + more > 0, far + more, 1)
+    spread += share_before * more * _away(_per_length(point, length), _per_length(space, far))
+    return space + w[:, None] * point, far + more, rest + w / (point_time + length), spread
+
+
+@triton.jit
+def _together(space, far, rest, spread):
+    """The sums of all lanes."""
+    all_space, all_far = tl.sum(space, 0), tl.sum(far, 0)
+    mean = all_space / tl.where(all_far > 0, all_far, 1)
+    spread += far * _away(_per_length(space, far), mean[None, :])
+    return all_space, all_far, tl.sum(rest, 0), tl.sum(spread, 0)
+
+
+@triton.jit
+def _store_centroid(out, mass, node, space, far, rest, spread, total, n: tl.constexpr, j):
+    """From weighted sums, in the terms of ``_join`` of :mod:`hkconv.ops.cpu`, to the centroid of a node.
+
+    It is the origin with unit mass where there was no edge.
+    """
     empty = total == 0
     total = tl.where(empty, 1, total)
-    time, space = time / total, space / total
-    unit_mass = tl.where(empty, 1, tl.sqrt(time * time - tl.sum(space * space, 0)))
+    far, rest, spread, space = far / total, rest / total, spread / total, space / total
+    unit_mass = tl.where(empty, 1, tl.sqrt(rest * (2 * far + rest) + far * spread))
     space = space / unit_mass
     row = out + node.to(tl.int64) * (n + 1)
     tl.store(mass + node, unit_mass)
@@ -166,7 +216,7 @@ def _forward(
     RELATIVE: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr, KP: tl.constexpr, NP: tl.constexpr,
     MP: tl.constexpr,
 ):  # fmt: skip
-    """The centroid of a target's edges, or the sums over a chunk of a hub's: messages, their times, weights."""
+    """The centroid of a target's edges, or the sums over a chunk of a hub's (as ``_finish_hubs`` adds them)."""
     chunk = chunks + tl.program_id(0) * 4
     node = tl.load(chunk)
     if node < 0:
@@ -189,7 +239,9 @@ def _forward(
         )
         wt, vt = _directions(time_weight, one, K, n, P, k, j, yes), _gates(time_weight, one, K, n, P, k, yes)
     space = tl.zeros([B, NP], p.dtype)
-    time = tl.zeros([B], p.dtype)
+    far = tl.zeros([B], p.dtype)
+    rest = tl.zeros([B], p.dtype)
+    spread = tl.zeros([B], p.dtype)
     total = tl.zeros([B], p.dtype)
     for start in range(first, last, B):
         e = start + tl.arange(0, B)
@@ -205,16 +257,20 @@ def _forward(
         direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE)
         message, message_time, _ = _message(direction, norm, length, share)
         w = tl.load(weight + e, mask=valid, other=0) if WEIGHTED else tl.where(valid, 1.0, 0.0).to(p.dtype)
-        space += tl.where(valid[:, None], w[:, None] * message, 0)
-        time += tl.where(valid, w * message_time, 0)
+        message = tl.where(valid[:, None], message, 0)
+        space, far, rest, spread = _join(space, far, rest, spread, message, tl.where(valid, message_time, 1), w)
         total += w
+    all_space, all_far, all_rest, all_spread = _together(space, far, rest, spread)
+    all_total = tl.sum(total, 0)
     if slot < 0:
-        _store_centroid(out, mass, node, tl.sum(space, 0), tl.sum(time, 0), tl.sum(total, 0), n, j)
+        _store_centroid(out, mass, node, all_space, all_far, all_rest, all_spread, all_total, n, j)
     else:
-        row = hub_sums + slot.to(tl.int64) * (n + 2)
-        tl.store(row + j, tl.sum(space, 0), mask=j < n)
-        tl.store(row + n, tl.sum(time, 0))
-        tl.store(row + n + 1, tl.sum(total, 0))
+        row = hub_sums + slot.to(tl.int64) * (n + 4)
+        tl.store(row + j, all_space, mask=j < n)
+        tl.store(row + n, all_far)
+        tl.store(row + n + 1, all_rest)
+        tl.store(row + n + 2, all_spread)
+        tl.store(row + n + 3, all_total)
 
 
 @triton.jit
@@ -224,16 +280,25 @@ def _finish_hubs(hubs, hub_sums, out, mass, n: tl.constexpr, NP: tl.constexpr):
     node = tl.load(hub)
     if node < 0:
         return
+    first, last = tl.load(hub + 1).to(tl.int64), tl.load(hub + 2).to(tl.int64)
     j = tl.arange(0, NP)
     space = tl.zeros([NP], hub_sums.dtype.element_ty)
-    time = tl.sum(space, 0)
-    total = tl.sum(space, 0)
-    for slot in range(tl.load(hub + 1).to(tl.int64), tl.load(hub + 2).to(tl.int64)):
-        row = hub_sums + slot * (n + 2)
+    zero = tl.sum(space, 0)
+    far, rest, spread, total = zero, zero, zero, zero
+    for slot in range(first, last):
+        row = hub_sums + slot * (n + 4)
         space += tl.load(row + j, mask=j < n, other=0)
-        time += tl.load(row + n)
-        total += tl.load(row + n + 1)
-    _store_centroid(out, mass, node, space, time, total, n, j)
+        far += tl.load(row + n)
+        rest += tl.load(row + n + 1)
+        spread += tl.load(row + n + 2)
+        total += tl.load(row + n + 3)
+    mean = space / tl.where(far > 0, far, 1)
+    for slot in range(first, last):
+        row = hub_sums + slot * (n + 4)
+        part, part_far = tl.load(row + j, mask=j < n, other=0), tl.load(row + n)
+        gap = part / tl.where(part_far > 0, part_far, 1) - mean
+        spread += part_far * tl.sum(gap * gap, 0)
+    _store_centroid(out, mass, node, space, far, rest, spread, total, n, j)
 
 
 @triton.jit
@@ -575,7 +640,7 @@ def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]
     if targets == 0:
         return out, mass
     by = _by_target(neighbors)
-    hub_sums = inputs.target.new_empty(by.slots, n + 2)
+    hub_sums = inputs.target.new_empty(by.slots, n + 4)
     tensors = [*_pointers(inputs), by.chunks, by.other, out, mass, hub_sums]
     _launch_forward((by.chunks.size(0), 1), tensors, **_options(inputs, by))
     if by.hubs.size(0):

@@ -3,6 +3,7 @@
 Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
 """
 
+import math
 import subprocess
 import sys
 
@@ -134,6 +135,29 @@ def test_finite_with_finite_gradients_for_points_as_far_as_float32_goes(device):
     problem.leaves.update(x_source=far, x_target=far.clone())
     out, mass, gradients = outputs_and_gradients(problem, "fused", torch.float32, device)
     assert out.isfinite().all() and mass.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+# Coordinates of 1e6 are themselves known to 0.06.
+@pytest.mark.parametrize(("scale", "tolerance"), [(1e2, 2e-5), (1e4, 3e-4), (1e6, 5e-3)])
+@pytest.mark.parametrize("apart", [0.0, 1e-3])
+def test_messages_far_out_and_close_together_keep_their_precision(scale, tolerance, apart, device):
+    """Where directions of all kernel points and neighbours nearly agree, a difference of squares would be 0 or NaN.
+
+    One target has enough edges to be a hub.
+    """
+    edge_index = torch.stack([torch.arange(100) % 6, torch.tensor([0, *[1] * 96, 2, 2, 3])])
+    problem = make_problem(edge_index, (6, 4), 2, 3, 4)
+    K, leaves = 2, problem.leaves
+    leaves["weight"] *= apart
+    leaves["bias"] = torch.tensor([3.0, -2.0, 1.0, 5.0], dtype=torch.float64).repeat(K, 1)
+    leaves["log_scale"] = torch.full((K,), math.log(scale), dtype=torch.float64)
+    rounded = {name: leaf.float().double() for name, leaf in leaves.items()}
+    problem = type(problem)(rounded, problem.edge_index, problem.size, True, problem.grads)
+    out, mass, gradients = outputs_and_gradients(problem, "fused", torch.float32, device)
+    expected, expected_mass, _ = outputs_and_gradients(problem, "reference")
+    assert ((out.cpu() - expected) / expected[:, :1]).abs().max() < tolerance
+    assert ((mass.cpu() - expected_mass) / expected_mass).abs().max() < tolerance
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
