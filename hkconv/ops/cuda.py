@@ -51,14 +51,14 @@ def _look(u, x, u_time, x_time):
     d = u - x
     unit = tl.maximum(u_time, x_time)
     step = d / unit[:, None]
-    square = tl.sum(step * step, 1)
-    length = tl.sqrt(tl.where(square > 0, square, 1))
-    along = step / length[:, None]
+    # The root of a number too small for full precision is 0 on a GPU: it is the root that must not divide.
+    length = tl.sqrt(tl.sum(step * step, 1))
+    along = step / tl.where(length > 0, length, 1)[:, None]
     shorter = tl.where((u_time < x_time)[:, None], u, x)
     across = shorter - tl.sum(shorter * along, 1)[:, None] * along
     product = tl.sum(u * x, 1)
     facing = product > -1
-    reach = tl.where(square > 0, length, 0) * (unit / tl.sqrt(1 + u_time * x_time + tl.where(facing, product, 0)))
+    reach = length * (unit / tl.sqrt(1 + u_time * x_time + tl.where(facing, product, 0)))
     turn = reach[:, None] * across
     delta = tl.where(facing, reach * reach + tl.sum(turn * turn, 1), u_time * x_time - product - 1)
     gap = tl.sum(d * ((u + x) / (u_time + x_time)[:, None]), 1)

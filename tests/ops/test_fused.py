@@ -161,6 +161,17 @@ def test_messages_far_out_and_close_together_keep_their_precision(scale, toleran
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+@pytest.mark.parametrize("size", [1e-19, 1e-22, 1e-30, 1e-40])
+def test_points_that_are_all_but_equal_are_told_apart_or_not_but_give_no_nan(size, device):
+    """The square of their gap has less than full precision, or is 0."""
+    problem = make_problem(torch.tensor([[0, 1, 2], [0, 0, 1]]), (3, 2), 2, 4, 5)
+    problem.leaves.update(x_source=size * torch.eye(3, 4, dtype=torch.float64), x_target=torch.zeros(2, 4).double())
+    out, _, gradients = outputs_and_gradients(problem, "fused", torch.float32, device)
+    expected, _, _ = outputs_and_gradients(problem, "reference")
+    assert (out.cpu() - expected).abs().max() < 1e-6
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
 def test_nan_in_one_node_reaches_only_its_neighbours(device):
     problem = make_problem(torch.tensor([[0, 1, 2], [1, 2, 3]]), (5, 5), 3, 4, 5)
     problem.leaves["x_source"][0] = torch.nan
