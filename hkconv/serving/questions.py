@@ -4,6 +4,7 @@ They depend on the run: on the names of its features, on whether edges have weig
 that passes is plain data: dictionaries, lists, texts and numbers, none of them NaN or infinite.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
@@ -21,6 +22,7 @@ from hkconv.serving.refusals import RefusalError
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 # Longer than any SMILES of so many atoms is in practice; RDKit's time grows with the length.
 CHARACTERS_PER_ATOM = 10
+WORDS = {"missing": "is missing", "extra_forbidden": "is unknown: leave it out"}
 
 
 def _name(value: Any) -> str:
@@ -107,10 +109,10 @@ def _adapter(name: str, types: dict[str, Any]) -> TypeAdapter:
 
 
 def _refusal_of(fault: dict[str, Any]) -> RefusalError:
-    message = fault["msg"]
-    if fault["type"] == "json_invalid":
+    kind, message = fault["type"], fault["msg"]
+    if kind == "json_invalid":
         return RefusalError(400, f"the body is not JSON in UTF-8: {message.removeprefix('Invalid JSON: ')}")
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
-    place = place or "the body"
-    message = message.removeprefix("Input") if message.startswith("Input ") else f": {message}"
-    return RefusalError(413 if fault["type"] == "too_long" else 422, place + message)
+    # Pydantic speaks of "Input should" and "List should ... after validation".
+    said = WORDS.get(kind) or re.sub(r"^\w+ (?=should )", "", message).replace(" after validation", "")
+    return RefusalError(413 if kind == "too_long" else 422, f"{place or 'the body'} {said}")
