@@ -1,7 +1,10 @@
 """Runs small enough to train in a test, and servers of them that are asked over real connections."""
 
+import asyncio
 import contextlib
+import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -9,8 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -25,6 +30,8 @@ from hkconv.serving.service import Service, load_service
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
 
+# A path, a body, and the ids with their probabilities of the classes that it should be answered with.
+Question = tuple[str, dict[str, Any], list[tuple[str, dict[str, float]]]]
 COMMAND = (sys.executable, "-m", "hkconv", "serve")
 
 
@@ -120,3 +127,70 @@ def _wait_for_address(process: subprocess.Popen) -> str:
             return found[1]
         assert time.monotonic() < deadline
     raise AssertionError(process.stderr.read())
+
+
+@dataclass
+class Tally:
+    """What many clients together met with: answers that were right, wrong, refusals, errors, and seconds to answer."""
+
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def percentile(self, share: float) -> float:
+        return sorted(self.seconds)[min(int(share * len(self.seconds)), len(self.seconds) - 1)]
+
+
+async def ask_from_many_clients(address: str, questions: list[Question], clients: int, seconds: float) -> Tally:
+    """Let clients, each on a connection of its own, ask one question after the other and compare the answers.
+
+    Written by hand, because a client library with two hundred connections would need more time than the server.
+    """
+    tally, end = Tally(), time.monotonic() + seconds
+    where = urlsplit(address)
+
+    async def ask_for_long(draw: random.Random) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            while time.monotonic() < end:
+                path, body, expected = draw.choice(questions)
+                started = time.monotonic()
+                status, answer = await asyncio.wait_for(_ask(reader, writer, path, body), timeout=120)
+                tally.seconds.append(time.monotonic() - started)
+                if status != 200:
+                    tally.refused.append(status)
+                elif are_close(answer["predictions"], expected):
+                    tally.right += 1
+                else:
+                    tally.wrong.append(str(answer))
+            writer.close()
+        except (OSError, EOFError, asyncio.TimeoutError) as error:
+            tally.lost.append(repr(error))
+
+    await asyncio.gather(*(ask_for_long(random.Random(number)) for number in range(clients)))
+    return tally
+
+
+async def _ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    content = json.dumps(body).encode()
+    top = f"POST {path} HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\ncontent-length: {len(content)}"
+    writer.write(top.encode() + b"\r\n\r\n" + content)
+    await writer.drain()
+    received = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = int(re.search(r"content-length: (\d+)", received)[1])
+    return int(received.split()[1]), json.loads(await reader.readexactly(length))
+
+
+def are_close(found: list[dict[str, Any]], expected: list[tuple[str, dict[str, float]]]) -> bool:
+    """Whether predictions are those expected, up to the rounding of another number of threads."""
+    return len(found) == len(expected) and all(
+        entry["id"] == name
+        and entry["class"] == max(wanted, key=wanted.get)
+        and entry["probabilities"].keys() == wanted.keys()
+        and all(abs(entry["probabilities"][each] - share) < 1e-6 for each, share in wanted.items())
+        for entry, (name, wanted) in zip(found, expected)
+    )

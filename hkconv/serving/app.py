@@ -174,13 +174,9 @@ def _add_error_handlers(app: FastAPI, paths: list[str]) -> None:
             message = f"the path takes another method: {SCHEMA} has which"
         return RefusalError(error.status_code, message, error.headers).response()
 
-    async def tell_failure(_: Request, __: Exception) -> Response:
-        return RefusalError(500, "the server failed, not the request; its log says why").response()
-
     app.add_exception_handler(RefusalError, tell)
     app.add_exception_handler(InputError, tell_input_error)
     app.add_exception_handler(HTTPException, tell_http_error)
-    app.add_exception_handler(Exception, tell_failure)
 
 
 def _check_content_type(request: Request) -> None:

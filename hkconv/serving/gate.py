@@ -1,6 +1,7 @@
 """What every request passes before it is looked at: the token, how many there are, and how large it is."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Collection
 
@@ -10,6 +11,9 @@ from hkconv.serving.limits import Limits
 from hkconv.serving.metrics import Metrics
 from hkconv.serving.refusals import RefusalError
 from hkconv.serving.tokens import is_allowed
+
+# Its lines go where uvicorn's go.
+logger = logging.getLogger("uvicorn.error")
 
 HEALTH, METRICS = "/health", "/metrics"
 OTHER_PATHS = "other"
@@ -41,8 +45,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        # Where the app fails, a response is made of its error outside of here.
-        status = 500
+        status = None
 
         async def noted_send(message: Message) -> None:
             nonlocal status
@@ -55,6 +58,12 @@ class Gate:
             await self._answer(scope, receive, noted_send)
         except _GoneError:
             status = GONE
+        # Raised on, it would close the connection, and with it what the client may have sent already.
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if status is None:
+                failed = RefusalError(500, "the server failed, not the request; its log says why")
+                await failed.response()(scope, receive, noted_send)
         finally:
             self.metrics.in_progress -= 1
             path = scope["path"] if scope["path"] in self.paths else OTHER_PATHS

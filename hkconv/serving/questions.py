@@ -7,7 +7,7 @@ that passes is plain data: dictionaries, lists, texts and numbers, none of them 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from typing_extensions import NotRequired, TypedDict
 
@@ -37,14 +37,14 @@ Weight = Annotated[float, Field(ge=0)]
 
 def nodes_question(limits: Limits) -> TypeAdapter:
     """Nodes that the run's graph has: ``ids``."""
-    ids = Annotated[list[Name], Field(min_length=1, max_length=limits.max_nodes)]
+    ids = _list(Name, min_length=1, max_length=limits.max_nodes)
     return _adapter("NodesQuestion", {"ids": ids})
 
 
 def new_nodes_question(schema: Schema, limits: Limits) -> TypeAdapter:
     """Nodes that come to the run's graph: ``nodes`` with ``id`` and ``features``, and ``edges`` between ids."""
     node = _object("NewNode", {"id": Name, "features": _features(schema)})
-    nodes = Annotated[list[node], Field(min_length=1, max_length=limits.max_nodes)]
+    nodes = _list(node, min_length=1, max_length=limits.max_nodes)
     return _adapter("NewNodesQuestion", {"nodes": nodes, "edges": NotRequired[_edges(Name, schema, limits)]})
 
 
@@ -54,12 +54,12 @@ def graphs_question(schema: Schema, limits: Limits) -> TypeAdapter:
         length = limits.max_nodes * CHARACTERS_PER_ATOM
         content = {"smiles": Annotated[str, Field(min_length=1, max_length=length)]}
     else:
-        nodes = Annotated[list[_features(schema)], Field(min_length=1, max_length=limits.max_nodes)]
+        nodes = _list(_features(schema), min_length=1, max_length=limits.max_nodes)
         position = Annotated[int, Field(ge=0, lt=limits.max_nodes)]
         content = {"nodes": nodes, "edges": NotRequired[_edges(position, schema, limits)]}
     graph = _object("Graph", {"id": NotRequired[Name], **content})
     # A graph has at least one node.
-    graphs = Annotated[list[graph], Field(min_length=1, max_length=limits.max_nodes)]
+    graphs = _list(graph, min_length=1, max_length=limits.max_nodes)
     return _adapter("GraphsQuestion", {"graphs": graphs})
 
 
@@ -82,7 +82,7 @@ def parse(question: TypeAdapter, body: bytes) -> dict[str, Any]:
 def _features(schema: Schema) -> Any:
     """The features of one node: a list of numbers, or an object with what each column is."""
     if schema.features is None:
-        return Annotated[list[float], Field(min_length=schema.num_features, max_length=schema.num_features)]
+        return _list(float, min_length=schema.num_features, max_length=schema.num_features)
     # A node's degree is counted here.
     asked = [feature for feature in schema.features if (schema.kind, feature.name) != (TU_FORMAT, DEGREE)]
     types = {
@@ -95,7 +95,12 @@ def _features(schema: Schema) -> Any:
 def _edges(end: Any, schema: Schema, limits: Limits) -> Any:
     weight = {"weight": Weight} if schema.is_weighted else {}
     edge = _object("Edge", {"source": end, "target": end, **weight})
-    return Annotated[list[edge], Field(max_length=limits.max_edges)]
+    return _list(edge, max_length=limits.max_edges)
+
+
+def _list(entry: Any, max_length: int, min_length: int = 0) -> Any:
+    """A list of so many entries, of which none is looked at after the first that is wrong."""
+    return Annotated[list[entry], FailFast(), Field(min_length=min_length, max_length=max_length)]
 
 
 def _object(name: str, types: dict[str, Any]) -> Any:

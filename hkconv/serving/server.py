@@ -11,6 +11,8 @@ from hkconv.serving.limits import Limits
 
 # Longer than proxies keep a connection that nobody uses, so that it is not closed here while they send on it.
 KEEP_ALIVE = 75
+# Connections that wait to be accepted; the system may allow fewer.
+BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -24,8 +26,19 @@ def bind(host: str, port: int) -> socket.socket:
         The socket; connections wait in it until they are accepted.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address, family=family, backlog=2048)
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        # Not socket.create_server: asyncio sends small answers at once only where a socket names its protocol.
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
     except (OSError, OverflowError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"host {host} and port {port} cannot be listened on ({reason})") from None
