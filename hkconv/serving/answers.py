@@ -1,8 +1,9 @@
 """What the server says, as types for its schema."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
-from hkconv.serving.service import Service
+from hkconv.serving.service import GraphService, NodeService
 from hkconv.training.predict import Predictions
 
 
@@ -34,18 +35,12 @@ class RunInfo(BaseModel):
     num_nodes: int | None = Field(description="Of the run's graph; null for the graph task.")
 
 
-class Prediction(BaseModel):
-    """The most probable class of a node or graph, and the probability of each."""
-
-    # `class` is a word of Python's.
-    model_config = ConfigDict(populate_by_name=True)
-
-    id: str
-    predicted: str = Field(alias="class")
-    probabilities: dict[str, float]
+# The most probable class of a node or graph, and the probability of each. Not written as a class, because `class` is a
+# word of Python's.
+Prediction = TypedDict("Prediction", {"id": str, "class": str, "probabilities": dict[str, float]})
 
 
-class Answer(BaseModel):
+class Answer(TypedDict):
     """Predictions, in the order of the question."""
 
     predictions: list[Prediction]
@@ -54,27 +49,32 @@ class Answer(BaseModel):
 def answer_of(predictions: Predictions) -> Answer:
     """Predictions as they are sent."""
     rows = zip(predictions.ids, predictions.predicted, predictions.probabilities.tolist())
-    return Answer(
-        predictions=[
-            Prediction(id=name, predicted=predicted, probabilities=dict(zip(predictions.classes, row)))
+    return {
+        "predictions": [
+            {"id": name, "class": predicted, "probabilities": dict(zip(predictions.classes, row))}
             for name, predicted, row in rows
         ]
-    )
+    }
 
 
-def info_of(service: Service) -> RunInfo:
+def info_of(service: NodeService | GraphService) -> RunInfo:
     """What a client must know of a run to ask it."""
     schema, result = service.schema, service.predictor.result
-    features = schema.features and [FeatureInfo(name=one.name, categories=one.categories) for one in schema.features]
+    features = None
+    if schema.features is not None:
+        features = [
+            FeatureInfo(name=one.name, categories=None if one.categories is None else list(one.categories))
+            for one in schema.features
+        ]
     return RunInfo(
         model=result.model,
         dataset=schema.name,
         task=schema.task,
         metric=result.metric,
         validation=result.val_metric,
-        classes=schema.classes,
+        classes=list(schema.classes),
         features=features,
         num_features=schema.num_features,
         is_weighted=schema.is_weighted,
-        num_nodes=None if service.known is None else len(service.known.own.ids),
+        num_nodes=len(service.own.ids) if isinstance(service, NodeService) else None,
     )

@@ -21,7 +21,7 @@ from hkconv.serving.limits import Limits
 from hkconv.serving.metrics import CONTENT_TYPE, Metrics
 from hkconv.serving.questions import graphs_question, new_nodes_question, nodes_question, parse
 from hkconv.serving.refusals import Refusal, RefusalError
-from hkconv.serving.service import Service
+from hkconv.serving.service import GraphService, NodeService
 from hkconv.serving.worker import Worker
 from hkconv.training.predict import Predictions
 
@@ -60,10 +60,10 @@ class Offer:
     needs_model: bool = True
 
 
-def list_offers(service: Service, limits: Limits) -> list[Offer]:
+def list_offers(service: NodeService | GraphService, limits: Limits) -> list[Offer]:
     """What a run can be asked."""
     schema = service.schema
-    if service.known is None:
+    if isinstance(service, GraphService):
         answer = partial(service.graphs, limits=limits)
         return [Offer("/predict/graphs", "Classes of graphs", graphs_question(schema, limits), answer)]
     offers = [Offer("/predict/nodes", "Classes of known nodes", nodes_question(limits), service.nodes, False)]
@@ -73,7 +73,7 @@ def list_offers(service: Service, limits: Limits) -> list[Offer]:
     return offers
 
 
-def create_app(service: Service, limits: Limits, token: str | None = None) -> FastAPI:
+def create_app(service: NodeService | GraphService, limits: Limits, token: str | None = None) -> FastAPI:
     """The server of a run, as an ASGI application.
 
     Args:
@@ -100,7 +100,7 @@ def create_app(service: Service, limits: Limits, token: str | None = None) -> Fa
     _add_reports(app, service, metrics, is_locked)
     _add_error_handlers(app, [offer.path for offer in offers])
     document = _describe(app, service, offers)
-    app.openapi = lambda: document
+    app.openapi = lambda: document  # type: ignore[method-assign]
     paths = {RUN, SCHEMA, HEALTH, METRICS, *(offer.path for offer in offers)}
     app.add_middleware(Gate, limits=limits, token=token, metrics=metrics, paths=paths)
     return app
@@ -116,7 +116,7 @@ def _add_offer(app: FastAPI, offer: Offer, worker: Worker, metrics: Metrics, is_
         _check_content_type(request)
         body = await request.body()
         answer = await worker.ask(partial(find, body)) if offer.needs_model else find(body)
-        metrics.predictions += len(answer.predictions)
+        metrics.predictions += len(answer["predictions"])
         return answer
 
     app.post(
@@ -128,7 +128,7 @@ def _add_offer(app: FastAPI, offer: Offer, worker: Worker, metrics: Metrics, is_
     )(predict)
 
 
-def _add_reports(app: FastAPI, service: Service, metrics: Metrics, is_locked: bool) -> None:
+def _add_reports(app: FastAPI, service: NodeService | GraphService, metrics: Metrics, is_locked: bool) -> None:
     run = info_of(service)
 
     @app.get(HEALTH, summary="Whether the server lives; needs no token", operation_id="health")
@@ -160,12 +160,15 @@ def _add_reports(app: FastAPI, service: Service, metrics: Metrics, is_locked: bo
 def _add_error_handlers(app: FastAPI, paths: list[str]) -> None:
     offered = " and ".join(f"POST {path}" for path in paths)
 
+    @app.exception_handler(RefusalError)
     async def tell(_: Request, refusal: RefusalError) -> Response:
         return refusal.response()
 
+    @app.exception_handler(InputError)
     async def tell_input_error(_: Request, error: InputError) -> Response:
         return RefusalError(422, str(error)).response()
 
+    @app.exception_handler(HTTPException)
     async def tell_http_error(_: Request, error: HTTPException) -> Response:
         message = error.detail
         if error.status_code == 404:
@@ -173,10 +176,6 @@ def _add_error_handlers(app: FastAPI, paths: list[str]) -> None:
         if error.status_code == 405:
             message = f"the path takes another method: {SCHEMA} has which"
         return RefusalError(error.status_code, message, error.headers).response()
-
-    app.add_exception_handler(RefusalError, tell)
-    app.add_exception_handler(InputError, tell_input_error)
-    app.add_exception_handler(HTTPException, tell_http_error)
 
 
 def _check_content_type(request: Request) -> None:
@@ -195,7 +194,7 @@ def _lock(is_locked: bool) -> list[Any]:
     return [Security(HTTPBearer(auto_error=False))] if is_locked else []
 
 
-def _describe(app: FastAPI, service: Service, offers: list[Offer]) -> dict[str, Any]:
+def _describe(app: FastAPI, service: NodeService | GraphService, offers: list[Offer]) -> dict[str, Any]:
     """The OpenAPI document, with the bodies that FastAPI does not read."""
     result = service.predictor.result
     document = get_openapi(
@@ -204,8 +203,9 @@ def _describe(app: FastAPI, service: Service, offers: list[Offer]) -> dict[str, 
         description=f"Predictions of {result.cell}, a run on the {service.schema.task} task.",
         routes=app.routes,
     )
-    asked = [(offer.path, "validation", offer.question) for offer in offers]
-    schemas, shared = TypeAdapter.json_schemas(asked, ref_template="#/components/schemas/{model}")
+    schemas, shared = TypeAdapter.json_schemas(
+        [(offer.path, "validation", offer.question) for offer in offers], ref_template="#/components/schemas/{model}"
+    )
     for offer in offers:
         body = {"required": True, "content": {JSON: {"schema": schemas[offer.path, "validation"]}}}
         document["paths"][offer.path]["post"]["requestBody"] = body

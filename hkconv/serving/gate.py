@@ -45,7 +45,7 @@ class Gate:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        status = None
+        status = 0
 
         async def noted_send(message: Message) -> None:
             nonlocal status
@@ -61,7 +61,7 @@ class Gate:
         # Raised on, it would close the connection, and with it what the client may have sent already.
         except Exception:
             logger.exception("%s %s failed", scope["method"], scope["path"])
-            if status is None:
+            if not status:
                 failed = RefusalError(500, "the server failed, not the request; its log says why")
                 await failed.response()(scope, receive, noted_send)
         finally:

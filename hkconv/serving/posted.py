@@ -1,7 +1,8 @@
 """From what a client posts to the graphs that a file with the same content would give, through the same readers."""
 
+import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from hkconv.serving.limits import Limits
 from hkconv.serving.refusals import RefusalError
 
 NODES, EDGES = "posted nodes", "posted edges"
+# In brackets, or one of the elements that need none.
+ATOM = re.compile(r"\[[^\]]*\]|Cl|Br|[BCNOPSFIbcnops*]")
 
 
 def with_new_nodes(
-    own: OwnGraphs, numbers: Mapping[str, int], nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]
+    own: OwnGraphs, numbers: dict[str, int], nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]]
 ) -> OwnGraphs:
     """A graph with more nodes and edges, which follow those that it has.
 
@@ -46,7 +49,7 @@ def with_new_nodes(
             raise InputError(f"{NODES}, row {row + 1}: the graph already has a node {name!r}, ask for it by its id")
     x = torch.from_numpy(_features([node["features"] for node in nodes], own.features, NODES))
     added = {name: len(own.ids) + row for row, name in enumerate(names)}
-    columns = {end: [edge[end] for edge in edges] for end in ("source", "target")}
+    columns: dict[str, Any] = {end: [edge[end] for edge in edges] for end in ("source", "target")}
     if own.is_weighted:
         columns["weight"] = np.array([edge["weight"] for edge in edges], dtype=np.float64)
     edge_index, weight = read_edges(_table(EDGES, columns), ChainMap(added, numbers))
@@ -68,24 +71,29 @@ def graphs_of(posted: Sequence[dict[str, Any]], schema: Schema, limits: Limits) 
     Returns:
         The graphs.
     """
-    _check_total(sum(len(graph.get("edges", ())) for graph in posted), "edges", limits.max_edges)
+    are_molecules = schema.kind == MOLECULES
+    _check_total(
+        (_num_atoms(graph) if are_molecules else len(graph["nodes"]) for graph in posted), "nodes", limits.max_nodes
+    )
+    _check_total((len(graph.get("edges", ())) for graph in posted), "edges", limits.max_edges)
     ids = [graph.get("id", str(position)) for position, graph in enumerate(posted)]
-    graphs: list[Data] = []
-    num_nodes = 0
-    for name, graph in zip(ids, posted):
-        # How many atoms a molecule has is not known before it is read.
-        graphs.append(_molecule(graph, name) if schema.kind == MOLECULES else _graph(graph, schema, name))
-        num_nodes += graphs[-1].num_nodes
-        _check_total(num_nodes, "nodes", limits.max_nodes)
-    num_columns = schema.num_features if schema.kind == MOLECULES else None
+    graphs = [
+        _molecule(graph, name) if are_molecules else _graph(graph, schema, name) for name, graph in zip(ids, posted)
+    ]
+    num_columns = schema.num_features if are_molecules else None
     return OwnGraphs(
         "the request", schema.kind, "graph", graphs, ids, [""] * len(ids), None, schema.features, num_columns
     )
 
 
-def _check_total(count: int, what: str, most: int) -> None:
-    if count > most:
+def _check_total(counts: Iterable[int], what: str, most: int) -> None:
+    if sum(counts) > most:
         raise RefusalError(413, f"the graphs of a request must have at most {most} {what} together")
+
+
+def _num_atoms(posted: dict[str, Any]) -> int:
+    """How many atoms a SMILES string spells out. RDKit is not asked: thousands in one ring take it a minute."""
+    return len(ATOM.findall(posted["smiles"]))
 
 
 def _molecule(posted: dict[str, Any], name: str) -> Data:

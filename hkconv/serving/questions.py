@@ -7,8 +7,17 @@ that passes is plain data: dictionaries, lists, texts and numbers, none of them 
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, FailFast, Field, TypeAdapter, ValidationError, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import NotRequired, TypedDict
 
 from hkconv.data.own.schema import Schema
@@ -104,16 +113,14 @@ def _list(entry: Any, max_length: int, min_length: int = 0) -> Any:
 
 
 def _object(name: str, types: dict[str, Any]) -> Any:
-    made = TypedDict(name, types)  # type: ignore[misc]
-    made.__pydantic_config__ = CONFIG
-    return made
+    return with_config(CONFIG)(TypedDict(name, types))  # type: ignore[misc, operator]
 
 
 def _adapter(name: str, types: dict[str, Any]) -> TypeAdapter:
     return TypeAdapter(_object(name, types))
 
 
-def _refusal_of(fault: dict[str, Any]) -> RefusalError:
+def _refusal_of(fault: ErrorDetails) -> RefusalError:
     kind, message = fault["type"], fault["msg"]
     if kind == "json_invalid":
         return RefusalError(400, f"the body is not JSON in UTF-8: {message.removeprefix('Invalid JSON: ')}")

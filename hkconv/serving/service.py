@@ -22,8 +22,24 @@ from hkconv.training.run import read_recipe
 
 
 @dataclass(frozen=True, eq=False)
-class KnownNodes:
-    """The nodes of a run's graph.
+class Service:
+    """A run that can be asked. Of its methods only :meth:`NodeService.nodes` may be called by two threads at a time.
+
+    Args:
+        predictor: the training that is asked.
+    """
+
+    predictor: Predictor
+
+    @property
+    def schema(self) -> Schema:
+        """How data become numbers."""
+        return self.predictor.schema
+
+
+@dataclass(frozen=True, eq=False)
+class NodeService(Service):
+    """A run for the node task.
 
     Args:
         own: the graph.
@@ -35,35 +51,17 @@ class KnownNodes:
     predictions: Predictions
     numbers: dict[str, int]
 
-
-@dataclass(frozen=True, eq=False)
-class Service:
-    """The answers of a run. Only :meth:`nodes` may be called while another thread is in here.
-
-    Args:
-        predictor: the training that is asked.
-        known: of a run for the node task.
-    """
-
-    predictor: Predictor
-    known: KnownNodes | None
-
-    @property
-    def schema(self) -> Schema:
-        """How data become numbers."""
-        return self.predictor.schema
-
     @property
     def takes_new_nodes(self) -> bool:
         """Whether the model can be asked about a graph that has changed."""
-        return self.known is not None and not self.predictor.is_of_one_graph
+        return not self.predictor.is_of_one_graph
 
     def nodes(self, ids: Sequence[str]) -> Predictions:
         """What the run says of nodes of its graph, in the order of ``ids``."""
-        unknown = [name for name in ids if name not in self.known.numbers]
+        unknown = [name for name in ids if name not in self.numbers]
         if unknown:
             raise RefusalError(404, f"the graph has no node {unknown[0]!r}")
-        return _taken(self.known.predictions, [self.known.numbers[name] for name in ids])
+        return _taken(self.predictions, [self.numbers[name] for name in ids])
 
     def new_nodes(self, nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]] = ()) -> Predictions:
         """What the run says of new nodes, in the graph that they and their edges are added to for this answer alone.
@@ -71,9 +69,13 @@ class Service:
         Args:
             nodes, edges: see :func:`~hkconv.serving.posted.with_new_nodes`.
         """
-        grown = with_new_nodes(self.known.own, self.known.numbers, nodes, edges)
-        first = len(self.known.own.ids)
+        grown = with_new_nodes(self.own, self.numbers, nodes, edges)
+        first = len(self.own.ids)
         return _taken(self.predictor.predict(grown), range(first, first + len(nodes)))
+
+
+class GraphService(Service):
+    """A run for the graph task."""
 
     def graphs(self, graphs: Sequence[dict[str, Any]], limits: Limits) -> Predictions:
         """What the run says of graphs, see :func:`~hkconv.serving.posted.graphs_of`."""
@@ -82,7 +84,7 @@ class Service:
 
 def load_service(
     folder: Path | str, *, data: str | None = None, model: str | None = None, device: str = "auto"
-) -> Service:
+) -> NodeService | GraphService:
     """Load a run on own data and ask it once, which compiles what must be compiled.
 
     Args:
@@ -99,11 +101,11 @@ def load_service(
         recipe = read_recipe(folder)
         own = read_like(data or recipe.data or recipe.dataset, predictor.schema)
         numbers = {name: number for number, name in enumerate(own.ids)}
-        return Service(predictor, KnownNodes(own, predictor.predict(own), numbers))
+        return NodeService(predictor, own, predictor.predict(own), numbers)
     if data is not None:
         raise InputError(f"data is the graph of a node task, but run {folder} is for the graph task: leave it out")
     predictor.predict(_smallest_graphs(predictor.schema))
-    return Service(predictor, None)
+    return GraphService(predictor)
 
 
 def _smallest_graphs(schema: Schema) -> OwnGraphs:

@@ -6,7 +6,7 @@ from hkconv.serving.service import load_service
 
 def test_predictions_name_the_class_and_every_probability(papers):
     predictions = load_service(papers, device="cpu").nodes(["paper 4", "paper 2"])
-    sent = json.loads(answer_of(predictions).model_dump_json(by_alias=True))
+    sent = json.loads(json.dumps(answer_of(predictions)))
     assert [entry["id"] for entry in sent["predictions"]] == ["paper 4", "paper 2"]
     for entry, row in zip(sent["predictions"], predictions.probabilities.tolist()):
         assert entry["probabilities"] == dict(zip(("high", "low", "mid"), row))

@@ -180,7 +180,7 @@ HOSTILE = {
     "a huge exponent": b'{"ids": [1e999999999]}',
     "a long text": b'{"ids": ["' + b"a" * 900_000 + b'"]}',
     "a long key": b'{"' + b"a" * 900_000 + b'": 1}',
-    "many keys": json.dumps({str(number): number for number in range(50_000)}).encode(),
+    "many keys": json.dumps({str(number): number for number in range(20_000)}).encode(),
     "many faults": json.dumps({"ids": [{}] * 999, "nodes": [{}] * 999, "graphs": [{}] * 999}).encode(),
     "ids of other types": b'{"ids": [true, null, 1.5, {}, []]}',
     "ids that is no list": b'{"ids": "paper 1"}',
@@ -207,12 +207,12 @@ def test_hostile_bodies_are_refused_in_one_line(clients, body):
 
 
 def test_a_server_that_fails_says_so_without_saying_how(papers, monkeypatch, capfd):
-    from hkconv.serving.service import Service
+    from hkconv.serving.service import NodeService
 
     def broken(*_, **__):
         raise RuntimeError("a secret of the machine")
 
-    monkeypatch.setattr(Service, "nodes", broken)
+    monkeypatch.setattr(NodeService, "nodes", broken)
     with serving(papers) as client:
         response = client.post(NODES, json={"ids": ["paper 1"]})
         assert response.status_code == 500
@@ -252,4 +252,4 @@ def test_the_schema_is_kept(request, tmp_path, name):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["papers", "arrays", "shapes"])
 def test_the_schema_is_kept_for_long(request, tmp_path, name):
-    assert_schema_is_kept(request.getfixturevalue(name), tmp_path, "-n", "2000")
+    assert_schema_is_kept(request.getfixturevalue(name), tmp_path, "-n", "100000", "--max-time", "60")

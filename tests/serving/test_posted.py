@@ -11,7 +11,7 @@ from served import posted, shapes
 from hkconv.data.own.loading import load_own, read_own
 from hkconv.errors import InputError
 from hkconv.serving.limits import Limits
-from hkconv.serving.posted import graphs_of, with_new_nodes
+from hkconv.serving.posted import ATOM, graphs_of, with_new_nodes
 from hkconv.serving.refusals import RefusalError
 
 
@@ -138,6 +138,15 @@ def test_molecules(tmp_path):
         graphs_of([{"smiles": "C"}, {"smiles": "nonsense"}], schema, Limits())
     with pytest.raises(RefusalError, match="the graphs of a request must have at most 9 nodes together"):
         graphs_of([{"smiles": "CCCCC"}] * 2, schema, Limits(max_nodes=9))
+
+
+@pytest.mark.parametrize(
+    "smiles", ["CCO", "c1ccccc1Cl", "[Na+].[Cl-]", "BrC(=O)[C@@H](N)CS", "*C#N", "C%10CC%10", "[13CH4]"]
+)
+def test_atoms_are_counted_as_rdkit_counts_them(smiles):
+    """So that a limit holds before a molecule is read."""
+    chem = pytest.importorskip("rdkit.Chem")
+    assert len(ATOM.findall(smiles)) == chem.MolFromSmiles(smiles).GetNumAtoms()
 
 
 def schema_of_molecules(own):

@@ -63,13 +63,26 @@ def test_a_model_of_one_graph_is_asked_for_its_nodes_alone(tmp_path, monkeypatch
 def test_graphs(shapes_file, tmp_path):
     run = train(shapes_file, tmp_path / "run")
     service = load_service(run, device="cpu")
-    assert service.known is None and not service.takes_new_nodes
     torch.save(shapes(7, labelled=False), tmp_path / "some.pt")
     expected = predict_run(run, str(tmp_path / "some.pt"), device="cpu")
     found = service.graphs([posted(graph) for graph in shapes(7)], Limits())
     assert found.ids == expected.ids and torch.equal(found.probabilities, expected.probabilities)
     with refused("data is the graph of a node task"):
         load_service(run, data=str(shapes_file))
+
+
+def test_molecules(tmp_path):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    rows = [f"{'C' * (1 + number % 9)}{'ON'[number % 2]},{number % 2}" for number in range(40)]
+    (tmp_path / "molecules.csv").write_text("smiles,label\n" + "\n".join(rows) + "\n")
+    run = train(tmp_path / "molecules.csv", tmp_path / "run", epochs=5)
+    (tmp_path / "new.csv").write_text("id,smiles\na,CCCO\nb,c1ccccc1N\n")
+    expected = predict_run(run, str(tmp_path / "new.csv"), device="cpu")
+    found = load_service(run, device="cpu").graphs(
+        [{"id": "a", "smiles": "CCCO"}, {"id": "b", "smiles": "c1ccccc1N"}], Limits()
+    )
+    assert found.ids == expected.ids and torch.equal(found.probabilities, expected.probabilities)
 
 
 @pytest.fixture
