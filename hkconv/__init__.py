@@ -17,7 +17,7 @@ _HOMES = {
 }
 _ROOMS = {
     *("benchmarking", "cli", "data", "errors", "geometry", "language"),
-    *("models", "nn", "ops", "points", "testing", "training", "viz"),
+    *("models", "nn", "ops", "points", "serving", "testing", "training", "viz"),
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -22,6 +22,7 @@ from hkconv.cli.probe import probe
 from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
+from hkconv.cli.serve import serve
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
@@ -73,6 +74,7 @@ def hyperbolic_kernel_convolution(
 app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(serve)
 app.command()(search)
 app.command()(datasets)
 app.command()(audit)

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from hkconv import models
 from hkconv.data.checks import UNKNOWN
 from hkconv.data.own.graphs import OwnGraphs
-from hkconv.data.own.loading import prepared_graphs, read_like
+from hkconv.data.own.loading import Preparation, prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
 from hkconv.errors import InputError
 from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint
@@ -46,6 +46,46 @@ class Predictions:
         return [self.classes[number] for number in self.probabilities.argmax(dim=1).tolist()]
 
 
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """The best training of a run on own data, ready to be asked. Not to be asked by two threads at a time.
+
+    Args:
+        folder: of the run.
+        schema: how data become numbers.
+        preparation: what is done to graphs.
+        result: the training.
+        info: of its checkpoint.
+        network: its model, in evaluation mode.
+    """
+
+    folder: Path
+    schema: Schema
+    preparation: Preparation
+    result: CellResult
+    info: CheckpointInfo
+    network: torch.nn.Module
+
+    @property
+    def is_of_one_graph(self) -> bool:
+        """Whether what was learned belongs to the nodes of one graph: to rows of its adjacency, or to its embedding."""
+        return "num_nodes" in self.info.config or getattr(models.find(self.info.model), "is_of_one_graph", False)
+
+    def predict(self, own: OwnGraphs) -> Predictions:
+        """The predictions for data that were read by the schema, in their order."""
+        if self.is_of_one_graph and own.graphs_digest() != self.schema.graphs_digest:
+            raise InputError(
+                f"model {self.info.model!r} of run {self.folder} knows the nodes of one graph alone and cannot predict "
+                "on a changed one: train another model, or hkn without structure"
+            )
+        logits = _logits(self.network, own, prepared_graphs(own, self.preparation))
+        if not logits.isfinite().all():
+            row = int((~logits.isfinite()).any(dim=1).nonzero()[0])
+            raise InputError(f"the model's answer for {own.ids[row]!r} is not finite: its features may be out of range")
+        probabilities = logits.double().softmax(dim=1).cpu()
+        return Predictions(self.result, self.schema.task, own.ids, self.schema.classes, probabilities)
+
+
 def predict_run(folder: Path | str, data: str, *, model: str | None = None, device: str = "auto") -> Predictions:
     """Ask the best training of a run on own data, by its validation score, about data of the same kind.
 
@@ -58,6 +98,21 @@ def predict_run(folder: Path | str, data: str, *, model: str | None = None, devi
     Returns:
         The predictions, in the order of the data.
     """
+    predictor = load_predictor(folder, model=model, device=device)
+    return predictor.predict(read_like(data, predictor.schema))
+
+
+def load_predictor(folder: Path | str, *, model: str | None = None, device: str = "auto") -> Predictor:
+    """Load the best training of a run on own data, by its validation score.
+
+    Args:
+        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        model: the only one whose trainings are considered.
+        device: where to compute.
+
+    Returns:
+        The training, with its network on the device.
+    """
     folder = Path(folder)
     recipe = read_recipe(folder)
     schema = find_schema(folder)
@@ -67,18 +122,7 @@ def predict_run(folder: Path | str, data: str, *, model: str | None = None, devi
     place = folder / result.cell.folder
     network, info = load_checkpoint(place, expected=result.model)
     _check_network(info, schema, place)
-    own = read_like(data, schema)
-    if _is_transductive(info) and own.graphs_digest() != schema.graphs_digest:
-        raise InputError(
-            f"model {info.model!r} of run {folder} knows the nodes of one graph alone and cannot predict on a changed "
-            "one: train another model, or hkn without structure"
-        )
-    network.to(find_device(device))
-    logits = _logits(network, own, prepared_graphs(own, preparation_of(recipe)))
-    if not logits.isfinite().all():
-        row = int((~logits.isfinite()).any(dim=1).nonzero()[0])
-        raise InputError(f"the model's answer for {own.ids[row]!r} is not finite: its features may be out of range")
-    return Predictions(result, schema.task, own.ids, schema.classes, logits.double().softmax(dim=1).cpu())
+    return Predictor(folder, schema, preparation_of(recipe), result, info, network.to(find_device(device)))
 
 
 def _best(folder: Path, model: str | None) -> CellResult:
@@ -97,11 +141,6 @@ def _check_network(info: CheckpointInfo, schema: Schema, place: Path) -> None:
         found = info.config.get(key)
         if found != expected:
             raise InputError(f"checkpoint {place} does not fit the run's data: {key} is {found!r}, expected {expected}")
-
-
-def _is_transductive(info: CheckpointInfo) -> bool:
-    """Whether what was learned belongs to the nodes of one graph: to rows of its adjacency, or to its embedding."""
-    return "num_nodes" in info.config or getattr(models.find(info.model), "is_of_one_graph", False)
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
     for name in ("x", "edge_index"):
         if name not in arrays:
             raise InputError(f"{place} must hold {name}, got {', '.join(arrays) or 'nothing'}")
-    x = _numbers(arrays["x"], f"x of {place}", dims=2)
+    x = finite_numbers(arrays["x"], f"x of {place}", dims=2)
     if 0 in x.shape:
         raise InputError(f"x of {place} must have at least one node and one feature, got shape {x.shape}")
     edges = arrays["edge_index"]
@@ -71,7 +71,17 @@ def ids_of_array(ids: np.ndarray, count: int, place: str) -> list[str]:
     return names
 
 
-def _numbers(values: np.ndarray, owner: str, dims: int) -> np.ndarray:
+def finite_numbers(values: np.ndarray, owner: str, dims: int) -> np.ndarray:
+    """The values in float32, where all of them are finite.
+
+    Args:
+        values: unchecked.
+        owner: how an error calls them.
+        dims: how many dimensions they must have.
+
+    Returns:
+        The numbers, in the same shape.
+    """
     if values.dtype.kind not in NUMBERS or values.ndim != dims:
         raise InputError(f"{owner} must be numbers in {dims} dimensions, got {_what(values)}")
     with np.errstate(over="ignore"):
@@ -84,7 +94,7 @@ def _numbers(values: np.ndarray, owner: str, dims: int) -> np.ndarray:
 
 
 def _weights(values: np.ndarray, count: int, place: str) -> np.ndarray:
-    weights = _numbers(values, f"edge_weight of {place}", dims=1)
+    weights = finite_numbers(values, f"edge_weight of {place}", dims=1)
     if len(weights) != count:
         raise InputError(f"edge_weight of {place} must have a weight for each of {count} edges, got {len(weights)}")
     if (weights < 0).any():

@@ -1,6 +1,6 @@
 """One graph from two tables: ``nodes`` with a name, features, labels and a split, and ``edges`` between the names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -38,11 +38,10 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None) ->
         features = learn_features(nodes, names)
     else:
         nodes.refuse_others(*NODE_COLUMNS, *(feature.name for feature in features))
-    graph = Data(x=encode(nodes, features), edge_index=_edge_index(edges, ids))
-    if "weight" in edges.columns:
-        graph.edge_weight = torch.from_numpy(
-            edges.numbers("weight", lambda weight: weight >= 0, "a finite number of at least 0")
-        )
+    edge_index, weight = read_edges(edges, {name: number for number, name in enumerate(ids)})
+    graph = Data(x=encode(nodes, features), edge_index=edge_index)
+    if weight is not None:
+        graph.edge_weight = weight
     labels = nodes.texts("label") if "label" in nodes.columns else [""] * len(nodes)
     return OwnGraphs(str(folder), KIND, "node", [graph], ids, labels, _splits(nodes, labels), tuple(features))
 
@@ -55,10 +54,18 @@ def _table(folder: Path, stem: str) -> Table:
     return read_table(path, may_be_empty=stem == "edges")
 
 
-def _edge_index(edges: Table, ids: list[str]) -> Tensor:
+def read_edges(edges: Table, numbers: Mapping[str, int]) -> tuple[Tensor, Tensor | None]:
+    """The edges that a table lists.
+
+    Args:
+        edges: with ``source`` and ``target``, names of nodes, and ``weight`` if edges have one.
+        numbers: of the nodes, by name.
+
+    Returns:
+        (2, E) int64 numbers, and (E,) float32 weights or None.
+    """
     edges.require("source", "target")
     edges.refuse_others(*EDGE_COLUMNS)
-    numbers = {name: number for number, name in enumerate(ids)}
     ends = []
     for column in ("source", "target"):
         names = edges.filled_texts(column)
@@ -66,7 +73,11 @@ def _edge_index(edges: Table, ids: list[str]) -> Tensor:
             if name not in numbers:
                 raise InputError(f"{edges.place(index, column)}: no node has the id {name!r}")
         ends.append([numbers[name] for name in names])
-    return torch.tensor(ends, dtype=torch.int64)
+    weight = None
+    if "weight" in edges.columns:
+        found = edges.numbers("weight", lambda weight: weight >= 0, "a finite number of at least 0")
+        weight = torch.from_numpy(found)
+    return torch.tensor(ends, dtype=torch.int64), weight
 
 
 def _splits(nodes: Table, labels: list[str]) -> list[dict[str, Tensor]] | None:

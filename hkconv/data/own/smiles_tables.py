@@ -35,12 +35,9 @@ def read_smiles_table(path: Path) -> OwnGraphs:
     table.refuse_others(*COLUMNS)
     graphs, refused = [], []
     for index, smiles in enumerate(table.filled_texts("smiles")):
-        molecule = read_smiles(smiles)
-        if molecule is None:
-            raise InputError(f"{table.place(index, 'smiles')} is no SMILES of a molecule: {smiles!r}")
-        x, edges = torch.from_numpy(atom_columns(molecule.atoms)), torch.from_numpy(molecule.edges).long()
-        graphs.append(Data(x=x, edge_index=edges.contiguous()))
-        if not molecule.is_sane:
+        graph, is_sane = molecule_graph(smiles, table.place(index, "smiles"))
+        graphs.append(graph)
+        if not is_sane:
             refused.append(table.rows[index])
     if refused:
         named = ", ".join(map(str, refused[:ROWS_NAMED])) + (" ..." if len(refused) > ROWS_NAMED else "")
@@ -56,3 +53,20 @@ def read_smiles_table(path: Path) -> OwnGraphs:
     if has_labels and "split" in table.columns:
         splits = split_of_words(table.texts("split"), labels, lambda index: table.place(index, "split"))
     return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, num_columns=sum(atom_categories()))
+
+
+def molecule_graph(smiles: str, place: str) -> tuple[Data, bool]:
+    """The graph of a molecule, its features as numbers of columns.
+
+    Args:
+        smiles: the string.
+        place: how an error calls it.
+
+    Returns:
+        The graph, and whether RDKit accepts its chemistry.
+    """
+    molecule = read_smiles(smiles)
+    if molecule is None:
+        raise InputError(f"{place} is no SMILES of a molecule: {smiles!r}")
+    x, edges = torch.from_numpy(atom_columns(molecule.atoms)), torch.from_numpy(molecule.edges).long()
+    return Data(x=x, edge_index=edges.contiguous()), molecule.is_sane

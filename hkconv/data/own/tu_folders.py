@@ -15,6 +15,8 @@ from hkconv.errors import InputError
 
 KIND = "graphs in TU format"
 EDGES = "_A.txt"
+# The one feature of nodes that have neither labels nor attributes.
+DEGREE = "degree"
 
 
 def find_edges_file(folder: Path) -> Path | None:
@@ -62,6 +64,11 @@ def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None) -> O
     labels = _labels(files["graph_labels"], num_graphs)
     ids = [str(number + 1) for number in range(num_graphs)]
     return OwnGraphs(str(folder), KIND, "graph", graphs, ids, labels, features=tuple(features))
+
+
+def degrees(ends: np.ndarray, count: int) -> list[str]:
+    """How many of the edges, (2, E), start at each of ``count`` nodes, as the cells of a table."""
+    return list(map(str, np.bincount(ends[0], minlength=count).tolist()))
 
 
 def _graph_numbers(table: Table) -> np.ndarray:
@@ -113,8 +120,7 @@ def _node_table(files: dict[str, Path], ends: np.ndarray, count: int) -> Table:
         if len(table) != count:
             raise InputError(f"{table.path} has {len(table)} lines, but there are {count} nodes")
     if not found:
-        degree = np.bincount(ends[0], minlength=count)
-        return Table(files["graph_indicator"], {"degree": list(map(str, degree.tolist()))}, range(1, count + 1), "line")
+        return Table(files["graph_indicator"], {DEGREE: degrees(ends, count)}, range(1, count + 1), "line")
     columns = {name: cells for table in found for name, cells in table.columns.items()}
     return Table(found[0].path, columns, found[0].rows, "line")
 

@@ -1,0 +1,130 @@
+"""What may be asked of a run, as types that say so in the schema and refuse everything else.
+
+They depend on the run: on the names of its features, on whether edges have weights, and on the server's limits. A body
+that passes is plain data: dictionaries, lists, texts and numbers, none of them NaN or infinite.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+from typing_extensions import NotRequired, TypedDict
+
+from hkconv.data.own.schema import Schema
+from hkconv.data.own.smiles_tables import KIND as MOLECULES
+from hkconv.data.own.tables import cell_text
+from hkconv.data.own.tu_folders import DEGREE
+from hkconv.data.own.tu_folders import KIND as TU_FORMAT
+from hkconv.serving.limits import Limits
+from hkconv.serving.refusals import RefusalError
+
+CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+# Longer than any SMILES of so many atoms is in practice; RDKit's time grows with the length.
+CHARACTERS_PER_ATOM = 10
+WORDS = {"missing": "is missing", "extra_forbidden": "is unknown: leave it out"}
+
+
+def _name(value: Any) -> str:
+    if type(value) not in (str, int):
+        raise PydanticCustomError("name", "Input should be a text or a whole number")
+    return cell_text(value)
+
+
+Name = Annotated[Any, AfterValidator(_name), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}]})]
+Weight = Annotated[float, Field(ge=0)]
+
+
+def nodes_question(limits: Limits) -> TypeAdapter:
+    """Nodes that the run's graph has: ``ids``."""
+    ids = _list(Name, min_length=1, max_length=limits.max_nodes)
+    return _adapter("NodesQuestion", {"ids": ids})
+
+
+def new_nodes_question(schema: Schema, limits: Limits) -> TypeAdapter:
+    """Nodes that come to the run's graph: ``nodes`` with ``id`` and ``features``, and ``edges`` between ids."""
+    node = _object("NewNode", {"id": Name, "features": _features(schema)})
+    nodes = _list(node, min_length=1, max_length=limits.max_nodes)
+    return _adapter("NewNodesQuestion", {"nodes": nodes, "edges": NotRequired[_edges(Name, schema, limits)]})
+
+
+def graphs_question(schema: Schema, limits: Limits) -> TypeAdapter:
+    """Graphs: ``smiles``, or ``nodes``, which are features, and ``edges`` between their positions, from 0."""
+    if schema.kind == MOLECULES:
+        length = limits.max_nodes * CHARACTERS_PER_ATOM
+        content = {"smiles": Annotated[str, Field(min_length=1, max_length=length)]}
+    else:
+        nodes = _list(_features(schema), min_length=1, max_length=limits.max_nodes)
+        position = Annotated[int, Field(ge=0, lt=limits.max_nodes)]
+        content = {"nodes": nodes, "edges": NotRequired[_edges(position, schema, limits)]}
+    graph = _object("Graph", {"id": NotRequired[Name], **content})
+    # A graph has at least one node.
+    graphs = _list(graph, min_length=1, max_length=limits.max_nodes)
+    return _adapter("GraphsQuestion", {"graphs": graphs})
+
+
+def parse(question: TypeAdapter, body: bytes) -> dict[str, Any]:
+    """The question that a body asks.
+
+    Args:
+        question: the kind that it must be.
+        body: JSON, unchecked.
+
+    Returns:
+        Plain data of that type.
+    """
+    try:
+        return question.validate_json(body)
+    except ValidationError as error:
+        raise _refusal_of(error.errors(include_url=False, include_context=False, include_input=False)[0]) from None
+
+
+def _features(schema: Schema) -> Any:
+    """The features of one node: a list of numbers, or an object with what each column is."""
+    if schema.features is None:
+        return _list(float, min_length=schema.num_features, max_length=schema.num_features)
+    # A node's degree is counted here.
+    asked = [feature for feature in schema.features if (schema.kind, feature.name) != (TU_FORMAT, DEGREE)]
+    types = {
+        feature.name: float if feature.categories is None else Literal[feature.categories]  # type: ignore[valid-type]
+        for feature in asked
+    }
+    return _object("Features", types)
+
+
+def _edges(end: Any, schema: Schema, limits: Limits) -> Any:
+    weight = {"weight": Weight} if schema.is_weighted else {}
+    edge = _object("Edge", {"source": end, "target": end, **weight})
+    return _list(edge, max_length=limits.max_edges)
+
+
+def _list(entry: Any, max_length: int, min_length: int = 0) -> Any:
+    """A list of so many entries, of which none is looked at after the first that is wrong."""
+    return Annotated[list[entry], FailFast(), Field(min_length=min_length, max_length=max_length)]
+
+
+def _object(name: str, types: dict[str, Any]) -> Any:
+    return with_config(CONFIG)(TypedDict(name, types))  # type: ignore[misc, operator]
+
+
+def _adapter(name: str, types: dict[str, Any]) -> TypeAdapter:
+    return TypeAdapter(_object(name, types))
+
+
+def _refusal_of(fault: ErrorDetails) -> RefusalError:
+    kind, message = fault["type"], fault["msg"]
+    if kind == "json_invalid":
+        return RefusalError(400, f"the body is not JSON in UTF-8: {message.removeprefix('Invalid JSON: ')}")
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
+    # Pydantic speaks of "Input should" and "List should ... after validation".
+    said = WORDS.get(kind) or re.sub(r"^\w+ (?=should )", "", message).replace(" after validation", "")
+    return RefusalError(413 if kind == "too_long" else 422, f"{place or 'the body'} {said}")

@@ -1,0 +1,17 @@
+import json
+
+from hkconv.serving.refusals import LONGEST_MESSAGE, RefusalError, one_line
+
+
+def test_a_message_is_one_line_of_bounded_length():
+    assert one_line("a\n b\r\n\tc\u2028d") == "a b c d"
+    long = one_line("x" * 10_000)
+    assert len(long) == LONGEST_MESSAGE and long.endswith("x ...")
+    assert one_line("x" * LONGEST_MESSAGE) == "x" * LONGEST_MESSAGE
+
+
+def test_a_response_has_status_headers_and_one_line_of_json():
+    response = RefusalError(503, "too\nbusy \U0001f600", {"Retry-After": "1"}).response()
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert response.body.count(b"\n") == 0
+    assert json.loads(response.body) == {"error": "too busy \U0001f600"}
