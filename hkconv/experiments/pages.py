@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 SECTION = 2
 
@@ -31,6 +32,13 @@ class Items:
 
 
 @dataclass(frozen=True)
+class Links:
+    """A list of other files: a text and a place relative to this document for each."""
+
+    links: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Bold:
     """The text of a table's cell that stands out."""
 
@@ -54,7 +62,7 @@ class Plot:
     description: str
 
 
-Block = Heading | Text | Items | Table | Plot
+Block = Heading | Text | Items | Links | Table | Plot
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
@@ -102,6 +110,8 @@ def _markdown(block: Block) -> str:
             return _escape(text)
         case Items(texts):
             return "\n".join(f"- {_escape(text)}" for text in texts)
+        case Links(links):
+            return "\n".join(f"- [{_escape(text)}]({quote(place)})" for text, place in links)
         case Plot(file_name, _, description):
             return f"![{_escape(description)}]({file_name})"
         case Table(head, rows):
@@ -127,6 +137,9 @@ def _html(block: Block) -> str:
             return f"<p>{html.escape(text)}</p>"
         case Items(texts):
             return "<ul>\n" + "\n".join(f"<li>{html.escape(text)}</li>" for text in texts) + "\n</ul>"
+        case Links(links):
+            lines = (f'<li><a href="{html.escape(quote(place))}">{html.escape(text)}</a></li>' for text, place in links)
+            return "<ul>\n" + "\n".join(lines) + "\n</ul>"
         case Plot(_, svg, description):
             return f"<figure>\n{svg}\n<figcaption>{html.escape(description)}</figcaption>\n</figure>"
         case Table(head, rows):

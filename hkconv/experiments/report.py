@@ -13,7 +13,7 @@ from hkconv.experiments.cells import CellFigures, Collected, Place, Record, coll
 from hkconv.experiments.contests import CAUTION, against_baselines, against_paper
 from hkconv.experiments.grids import Grid, PaperTable, figures_table
 from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
-from hkconv.experiments.pages import Block, Heading, Items, Plot, Text, as_html, as_markdown
+from hkconv.experiments.pages import Block, Heading, Items, Links, Plot, Text, as_html, as_markdown
 from hkconv.experiments.store import RUNTIME
 from hkconv.experiments.tuning_report import tuning_section
 from hkconv.training.files import make_folder, write_bytes
@@ -27,6 +27,9 @@ TITLES = {
     "kernels-graph": "Number of kernel points, graph classification",
     "runtime": "Runtime",
 }
+#: Folder of explorer pages, beside the report.
+EXPLORER = "explorer"
+
 NOTES = {
     "node": "The paper calls its metric F1; with one label a node its micro average is the accuracy.",
     "runtime": "Milliseconds a training epoch, the median of many. 'Captured' is a step replayed as a CUDA graph. The "
@@ -51,6 +54,7 @@ def build_report(
     paper: Mapping[str, PaperTable] | None = None,
     plan: Iterable[Record] = (),
     trials: Iterable[Record] = (),
+    explorer_pages: Sequence[str] = (),
 ) -> list[Block]:
     """The report as a list of blocks.
 
@@ -61,6 +65,7 @@ def build_report(
             epoch). Its order is that of columns and rows.
         plan: the trainings that make the tables complete, see :func:`hkconv.experiments.cells.collect_cells`.
         trials: what was tried to choose the settings.
+        explorer_pages: pages of the best networks, named by their datasets, in :data:`EXPLORER` beside the report.
 
     Returns:
         Blocks for :func:`hkconv.experiments.pages.as_markdown` and its neighbour.
@@ -76,6 +81,7 @@ def build_report(
         blocks += [*_section(table, collected.cells, paper.get(table, {})), *tuning_section(table, trials)]
     return [
         *blocks,
+        *_explorer(explorer_pages),
         *_failures(collected),
         *_outdated(collected),
         *_problems(problems),
@@ -124,6 +130,17 @@ def _section(table: str, cells: Mapping[Place, CellFigures], paper: PaperTable) 
             figures_table(quick),
         ]
     return blocks
+
+
+def _explorer(pages: Sequence[str]) -> list[Block]:
+    if not pages:
+        return []
+    links = tuple((Path(page).stem, f"{EXPLORER}/{page}") for page in pages)
+    return [
+        Heading("To walk through"),
+        Text("What the best HKN of a dataset, by validation, makes of it: open a page in a browser."),
+        Links(links),
+    ]
 
 
 def _failures(collected: Collected) -> list[Block]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from made_records import made_cell, made_record
 
+from hkconv.training.recipe import Recipe
+
 RECORDS = made_cell([0.8, 0.7, 0.9]) + made_cell([0.6, 0.7, 0.5], variant="GCN", model="gcn")
 
 
@@ -113,3 +115,28 @@ def test_help_has_one_example_and_fits(hkconv):
     result = hkconv("report", "--help")
     assert result.stdout.count("Example: hkconv ") == 1
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def small_record(**changes):
+    settings = Recipe(dataset="tree", models=("hkn",), hidden_dim=4, num_layers=1, epochs=3, num_splits=2)
+    return made_record(dataset="tree", recipe=settings.as_dict(), **changes)
+
+
+def test_the_best_network_by_validation_is_trained_again_for_a_page_that_the_report_links_to(hkconv, in_empty_folder):
+    worse, better = small_record(split=0, val=0.2, test=0.9), small_record(split=1, val=0.6, test=0.1)
+    leaking = small_record(split=0, val=1.0, protocol="published")
+    write_records([worse, better, leaking])
+    result = hkconv("report", "--explore", "tree")
+    assert result.exit_code == 0, result.output
+    page = Path("results/explorer/tree.html").read_text()
+    assert "split 1, seed 0, validation accuracy" in page
+    assert "- [tree](explorer/tree.html)" in Path("results/report.md").read_text()
+    assert '<a href="explorer/tree.html">tree</a>' in Path("results/report.html").read_text()
+
+
+def test_a_page_of_a_dataset_without_trainings_is_refused_and_nothing_written(hkconv, in_empty_folder):
+    write_records([small_record(model="gcn", variant="GCN")])
+    result = hkconv("report", "--explore", "tree")
+    assert result.exit_code == 2
+    assert "no training of HKN on dataset 'tree'" in result.stderr
+    assert os.listdir("results") == ["records"]

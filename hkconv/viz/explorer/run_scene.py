@@ -50,12 +50,24 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     model, info = load_checkpoint(folder / best.cell.folder, expected=best.model)
     dataset = load_dataset(recipe)
     check_same_data(info.dataset, describe_dataset(dataset), folder / best.cell.folder)
-    split = dataset.splits[best.split]
-    with torch.no_grad():
-        seen = _look(model, dataset, split)
+    return network_scene(model, dataset, best)
+
+
+@torch.no_grad()
+def network_scene(model: HyperbolicNetwork, dataset: Dataset, result: CellResult) -> Scene:
+    """The scene of a trained network.
+
+    Args:
+        model: the network, on the CPU.
+        dataset: what it was trained on.
+        result: of its training: which split, and what it came to.
+    """
+    split = dataset.splits[result.split]
+    seen = _look(model.eval(), dataset, split)
     return Scene(
-        title=f"{dataset.name} · {best.model}",
-        note=f"split {best.split}, seed {best.seed}, validation {best.metric} {100 * best.val_metric:.1f}\u00a0%",
+        title=f"{dataset.name} · {result.model}",
+        note=f"split {result.split}, seed {result.seed}, "
+        f"validation {result.metric} {100 * result.val_metric:.1f}\u00a0%",
         layers=_layers(model, seen.points, with_centers=seen.labels is not None and dataset.task != "link"),
         labels=seen.labels,
         predictions=seen.predictions,
