@@ -63,7 +63,7 @@ def predict_run(folder: Path | str, data: str, *, model: str | None = None, devi
     schema = find_schema(folder)
     if schema is None:
         raise InputError(f"run {folder} was trained on dataset {recipe.dataset!r}: prediction needs a run on own data")
-    result = _best(folder, model)
+    result = best_training(folder, model)
     place = folder / result.cell.folder
     network, info = load_checkpoint(place, expected=result.model)
     _check_network(info, schema, place)
@@ -81,7 +81,13 @@ def predict_run(folder: Path | str, data: str, *, model: str | None = None, devi
     return Predictions(result, schema.task, own.ids, schema.classes, logits.double().softmax(dim=1).cpu())
 
 
-def _best(folder: Path, model: str | None) -> CellResult:
+def best_training(folder: Path, model: str | None = None) -> CellResult:
+    """The training of a run with the best validation score.
+
+    Args:
+        folder: of the run.
+        model: the only one whose trainings are considered.
+    """
     finished = [read_result(folder, cell) for cell in trained_cells(folder, read_recipe(folder))]
     if not finished:
         raise InputError(f"run {folder} has no finished training; continue it with hkconv train --resume {folder}")
