@@ -41,60 +41,50 @@ def first_non_finite(model: torch.nn.Module, forward: Callable[[], object]) -> s
         return parameter
     with Watch(model) as watch, torch.no_grad():
         forward()
-    return watch.first or "the loss"
+    return watch.output or "the loss"
 
 
 class Watch:
-    """Notes what is first not finite while a network runs inside its block: the output of a module, or a gradient.
+    """Notes what is first not finite while a network runs inside its block.
 
     Each module reads an alias of its inputs. A gradient that arrives there has come through this module, whoever else
     reads the same tensor.
 
     Args:
         model: the network.
-        gradients: look at gradients too. Those of a scaled loss may be infinite without harm.
     """
 
-    def __init__(self, model: torch.nn.Module, *, gradients: bool = False):
-        self.model, self.gradients = model, gradients
-        self.first: str | None = None
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+        #: The first module whose output is not finite, in words.
+        self.output: str | None = None
+        #: The first gradient that is not finite, of a parameter or through a module, in words.
+        self.gradient: str | None = None
         self.handles: list[RemovableHandle] = []
 
     def __enter__(self) -> "Watch":
         for name, module in self.model.named_modules():
             name = name or type(self.model).__name__
-            self.handles.append(module.register_forward_hook(self._look_at_output(name)))
-            if self.gradients:
-                self.handles.append(module.register_forward_pre_hook(self._look_at_input_gradients(name)))
-        if self.gradients:
-            for name, parameter in self.model.named_parameters():
-                if parameter.requires_grad:
-                    look = self._look(f"the gradient of parameter {name!r}")
-                    self.handles.append(parameter.register_hook(look))
+            self.handles.append(module.register_forward_pre_hook(self._watch_gradients_through(name)))
+            self.handles.append(module.register_forward_hook(self._watch_output_of(name)))
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                self.handles.append(parameter.register_hook(self._look(f"the gradient of parameter {name!r}")))
         return self
 
     def __exit__(self, *_: object) -> None:
         for handle in self.handles:
             handle.remove()
 
-    def _look(self, place: str) -> Callable[[Tensor], None]:
-        def look(tensor: Tensor) -> None:
-            if self.first is None and not tensor.isfinite().all():
-                self.first = place
-
-        return look
-
-    def _look_at_output(self, name: str) -> Callable[..., None]:
-        look = self._look(f"the output of module {name!r}")
-
+    def _watch_output_of(self, name: str) -> Callable[..., None]:
         def hook(_module: torch.nn.Module, _inputs: tuple, output: object) -> None:
-            for part in output if isinstance(output, (tuple, list)) else (output,):
-                if isinstance(part, Tensor):
-                    look(part)
+            parts = output if isinstance(output, (tuple, list)) else (output,)
+            if self.output is None and not all(map(_is_finite, parts)):
+                self.output = f"the output of module {name!r}"
 
         return hook
 
-    def _look_at_input_gradients(self, name: str) -> Callable[..., tuple]:
+    def _watch_gradients_through(self, name: str) -> Callable[..., tuple]:
         look = self._look(f"the gradient through module {name!r}")
 
         def alias(value: object) -> object:
@@ -108,3 +98,14 @@ class Watch:
             return tuple(map(alias, inputs))
 
         return hook
+
+    def _look(self, place: str) -> Callable[[Tensor], None]:
+        def look(gradient: Tensor) -> None:
+            if self.gradient is None and not _is_finite(gradient):
+                self.gradient = place
+
+        return look
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, Tensor) or bool(value.isfinite().all())

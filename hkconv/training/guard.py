@@ -5,13 +5,14 @@ gradient that is not finite has made a parameter so by then.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.training.finite import Watch, first_non_finite, non_finite_parameter
-from hkconv.training.precision import Precision
 from hkconv.training.rewind import Rewind
 from hkconv.training.tasks import Task
 
@@ -36,7 +37,7 @@ class Guard:
         model: the network.
         task: what it is trained for.
         optimizer: of its parameters.
-        precision: in which the steps compute.
+        step: takes a plain step on a batch, with the network as it is, and returns the loss before it.
         rewind: goes back to the start of the epoch, which was finite.
     """
 
@@ -45,11 +46,11 @@ class Guard:
         model: torch.nn.Module,
         task: Task,
         optimizer: torch.optim.Optimizer,
-        precision: Precision,
+        step: Callable[[Any], Tensor],
         rewind: Rewind,
     ):
         self.model, self.task, self.optimizer = model, task, optimizer
-        self.precision, self.rewind = precision, rewind
+        self.step, self.rewind = step, rewind
         #: What it has done, in words.
         self.recovery: str | None = None
 
@@ -107,10 +108,13 @@ class Guard:
         return "nothing, when the epoch was trained once more"
 
     def _watched_step(self, batch: Any) -> str | None:
-        with Watch(self.model, gradients=self.precision.scaler is None) as watch:
-            loss = self.precision.loss(self.model, self.task, batch)
-            if watch.first is None and not loss.isfinite():
-                return "the loss"
-            if watch.first is None:
-                self.precision.update(self.optimizer, loss)
-        return watch.first or non_finite_parameter(self.model)
+        """What is not finite after one more step, None if all is.
+
+        A gradient counts if it reached a parameter: that of a scaled loss may be infinite, and its step is left out.
+        """
+        with Watch(self.model) as watch:
+            loss = self.step(batch)
+        if watch.output is not None or not loss.isfinite():
+            return watch.output or "the loss"
+        parameter = non_finite_parameter(self.model)
+        return None if parameter is None else watch.gradient or parameter

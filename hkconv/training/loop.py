@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -158,9 +159,9 @@ class _Trainer:
         )
         self.precision = Precision(settings.precision, next(model.parameters()).device)
         self.rewind = Rewind(model, self.optimizer, task.generator, self.precision.scaler)
-        self.guard = Guard(model, task, self.optimizer, self.precision, self.rewind)
+        self.guard = Guard(model, task, self.optimizer, partial(self._plain_step, model), self.rewind)
         self.runner = compiled(model) if settings.compile else model
-        self.step: Callable[[Any], Tensor] = self._plain_step
+        self.step: Callable[[Any], Tensor] = partial(self._plain_step, self.runner)
         self.measure: Callable[[], Tensor] = self._measure
         if settings.capture:
             self.step = CapturedStep(model, task, self.optimizer, self.precision)
@@ -178,11 +179,11 @@ class _Trainer:
             return sum(losses) / len(losses), Score(metric, val_loss)
         self.guard.recover(fault)
         # A CUDA graph goes on with the learning rate that it was recorded with.
-        self.step = self._plain_step
+        self.step = partial(self._plain_step, self.runner)
         return self.run_epoch(number)
 
-    def _plain_step(self, batch: Any) -> Tensor:
-        return train_step(self.runner, self.task, self.optimizer, batch, self.precision)
+    def _plain_step(self, runner: torch.nn.Module, batch: Any) -> Tensor:
+        return train_step(runner, self.task, self.optimizer, batch, self.precision)
 
     def _measure(self) -> Tensor:
         """Metric and mean loss of the validation part, and the largest parameter."""

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import torch
 
 from hkconv.training.finite import Watch, first_non_finite, largest_parameter
@@ -76,11 +78,11 @@ class Branches(torch.nn.Module):
 
 def test_a_gradient_is_blamed_on_the_module_it_came_through():
     model = Branches()
-    with Watch(model, gradients=True) as watch:
+    with Watch(model) as watch:
         loss = model(torch.ones(3, 2)).sum()
-        assert loss.isfinite() and watch.first is None
+        assert loss.isfinite() and watch.gradient is None
         loss.backward()
-    assert watch.first == "the gradient through module 'steep'"
+    assert watch.gradient == "the gradient through module 'steep'"
     assert not model.first.weight.grad.isfinite().all()
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert not any(parameter._backward_hooks for parameter in model.parameters())
@@ -91,9 +93,9 @@ def test_a_gradient_of_a_parameter_is_named():
     model.steep.scale.register_hook(lambda gradient: gradient * float("nan"))
     with torch.no_grad():
         model.first.bias.fill_(1.0)
-    with Watch(model, gradients=True) as watch:
+    with Watch(model) as watch:
         model(torch.ones(3, 2)).sum().backward()
-    assert watch.first == "the gradient of parameter 'steep.scale'"
+    assert watch.gradient == "the gradient of parameter 'steep.scale'"
 
 
 def test_watching_changes_no_gradient():
@@ -101,8 +103,8 @@ def test_watching_changes_no_gradient():
     gradients = []
     for watched in (False, True):
         model.zero_grad()
-        with Watch(model, gradients=watched) as watch:
+        with Watch(model) if watched else nullcontext() as watch:
             model(torch.arange(6.0).view(3, 2)).sum().backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    assert watch.first is None
+    assert watch.output is None and watch.gradient is None
     assert all(map(torch.equal, *gradients))

@@ -10,6 +10,8 @@ from hkconv.training.seeds import seed_everything
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import Score, make_task
 
+from .watching import needs_cuda
+
 SETTINGS = Settings(epochs=6, patience=6, batch_size=5, lr=0.02)
 MARK = 99.0
 
@@ -178,3 +180,28 @@ def test_a_fault_that_does_not_come_again_is_recovered_from_too(marked):
     poison = Poison(model.network.lins[0], SPOILERS["output"], from_epoch=2, times=1).see(model)
     result = fit(model, marked, marked.splits[0], SETTINGS, poison)
     assert "first not finite: nothing, when the epoch was trained once more; went back" in result.guard
+
+
+@needs_cuda
+def test_a_captured_training_goes_on_with_plain_steps(tree):
+    model = make_model(tree).cuda()
+    factor = torch.ones((), device="cuda")
+    calls = []
+
+    def spoil(module, inputs, output):
+        """Replayed, it multiplies; called, it puts the factor right the second time after it was spoilt."""
+        if calls and not torch.cuda.is_current_stream_capturing():
+            calls.append(1)
+            if len(calls) == 3:
+                factor.fill_(1)
+        return output * factor
+
+    def after(epoch):
+        if epoch.number == 2:
+            factor.fill_(float("nan"))
+            calls.append(1)
+
+    model.network.lins[1].register_forward_hook(spoil)
+    result = fit(model, tree, tree.splits[0], Settings(epochs=5, capture=True), after)
+    assert "became nan in epoch 3; first not finite: the output of module 'network.lins.1' in batch 1" in result.guard
+    assert result.epochs == 5 and len(calls) > 3

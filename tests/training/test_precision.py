@@ -11,6 +11,8 @@ from hkconv.training.seeds import seed_everything
 from hkconv.training.settings import Settings
 from hkconv.training.tasks import make_task
 
+from .watching import needs_cuda
+
 halves = pytest.mark.parametrize("name", HALVES)
 
 # Enough of every kind: node tasks with many and few features, and a graph task whose batches differ in size.
@@ -77,6 +79,16 @@ def test_200_steps_on_the_embedded_tree_stay_finite(name):
 @pytest.mark.parametrize("dataset", SMALL)
 def test_200_steps_on_real_data_stay_finite(real_data, dataset):
     train_for_200_steps(load(dataset, root=real_data, num_splits=1), "bf16")
+
+
+@needs_cuda
+def test_a_captured_step_in_half_precision_equals_the_plain_one(tree):
+    losses = []
+    for capture in (False, True):
+        model = make_model(tree).cuda()
+        settings = Settings(epochs=10, precision="bf16", capture=capture)
+        losses.append([epoch.loss for epoch in fit(model, tree, tree.splits[0], settings).history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
 def test_gradients_do_not_pile_up():
