@@ -14,6 +14,7 @@ from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
 from hkconv.cli.explore import explore
+from hkconv.cli.export import export
 from hkconv.cli.hyperbolicity import hyperbolicity
 from hkconv.cli.plot import plot
 from hkconv.cli.points import points
@@ -75,6 +76,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(serve)
+app.command()(export)
 app.command()(search)
 app.command()(datasets)
 app.command()(audit)

@@ -93,6 +93,7 @@ def _footer(summary: "RunSummary") -> list[str]:
     if "overlap" in dataset:
         shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
+    lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
     if not summary.interrupted:
         return lines
     kept = [str(result.cell) for result in summary.cells if result.interrupted]

@@ -120,6 +120,8 @@ def _scores(cell: TableCell, dataset: Dataset, device: torch.device) -> dict[str
         "parameters": done.parameters,
         "split_sizes": {part: len(members) for part, members in dataset.splits[cell.split].parts.items()},
         "dataset_info": describe_dataset(dataset),
+        # Only where there is something to say: most records have none.
+        **({} if done.guard is None else {"guard": done.guard}),
     }
 
 

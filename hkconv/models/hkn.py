@@ -15,6 +15,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature
 from hkconv.geometry.hyperboloid import rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.pretrained import Pretrained
 from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
 from hkconv.models.structure import StructureEmbedding
 from hkconv.models.tasks import check_task
@@ -23,7 +24,7 @@ from hkconv.nn import HEmbedding, HKConv, HNorm, TwoWayConv
 READOUTS = ("last", "all")
 
 
-class HKN(HyperbolicNetwork):
+class HKN(Pretrained, HyperbolicNetwork):
     r"""Hyperbolic kernel network: :math:`x^{(0)} = \exp_o(Wx + b)`, then ``num_layers`` HKConv, then by task
 
     - ``"node"``: logits :math:`-d(x, c_j)/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
@@ -65,6 +66,8 @@ class HKN(HyperbolicNetwork):
         - **pairs**: ``(2, P)`` (link task)
         - **output**: logits ``(N, num_classes)``, ``(batch_size, num_classes)`` or ``(P,)``
     """
+
+    registered_name = "hkn"
 
     def __init__(
         self,

@@ -45,6 +45,12 @@ class TwoWayConv(torch.nn.Module):
         torch.nn.init.zeros_(self.outgoing_logit)
 
     def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
+        if torch.compiler.is_exporting():  # sorting once for both directions would be written into the program
+            into, out_of = (
+                self.incoming(x, edge_index, edge_weight),
+                self.outgoing(x, edge_index.flip(0), edge_weight),
+            )
+            return mix(into, out_of, self.outgoing_logit, self.curvature)
         found, weight = find_neighbors(edge_index, edge_weight, (x.size(0), x.size(0)))
         into, out_of = self.incoming(x, found, weight), self.outgoing(x, flip(found), weight)
         return mix(into, out_of, self.outgoing_logit, self.curvature)

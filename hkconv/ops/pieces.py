@@ -18,8 +18,11 @@ def in_pieces(
     What else the function needs it must have by itself; gradients reach that too. If it draws random numbers, it must
     draw the same when it is computed again.
     """
+    # How many pieces there are would be written into an exported program, which is for any number of rows.
+    if torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active():
+        return function(*rows)
     pieces = -(-numbers // NUMBERS_AT_ONCE)
-    if pieces <= 1 or torch._C._are_functorch_transforms_active():
+    if pieces <= 1:
         return function(*rows)
     parts = zip(*(row.chunk(pieces) for row in rows))
     return torch.cat([checkpoint(function, *part, use_reentrant=False, preserve_rng_state=is_random) for part in parts])

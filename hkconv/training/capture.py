@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.training.precision import FULL, Precision
 from hkconv.training.rewind import Rewind
 from hkconv.training.step import train_step
 from hkconv.training.tasks import Task
@@ -91,10 +92,13 @@ class CapturedStep:
         model: the network, in training mode when the first batch comes.
         task: what its loss is.
         optimizer: of the network's parameters, with ``capturable=True``.
+        precision: in which the step computes.
     """
 
-    def __init__(self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer):
-        self.model, self.task, self.optimizer = model, task, optimizer
+    def __init__(
+        self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, precision: Precision = FULL
+    ):
+        self.model, self.task, self.optimizer, self.precision = model, task, optimizer, precision
         self.captured: Captured | None = None
 
     def __call__(self, batch: tuple[Tensor, ...]) -> Tensor:
@@ -110,28 +114,29 @@ class CapturedStep:
         self.batch = batch
         rewind = Rewind(self.model, self.optimizer)
         rewind.save()
-        self.captured = Captured(
-            lambda: train_step(self.model, self.task, self.optimizer, self.batch), self.model, rewind.restore
-        )
+
+        def step() -> Tensor:
+            return train_step(self.model, self.task, self.optimizer, self.batch, self.precision)
+
+        self.captured = Captured(step, self.model, rewind.restore)
 
 
 class CapturedMeasure:
-    """:meth:`~hkconv.training.tasks.Task.measure` of one part of the data, recorded at the first call.
+    """What is measured of a model, recorded at the first call.
 
     Args:
         model: the network.
-        task: what is measured.
-        part: ``"train"``, ``"val"`` or ``"test"``.
+        measure: such as :meth:`~hkconv.training.tasks.Task.measure` of one part of the data.
     """
 
-    def __init__(self, model: torch.nn.Module, task: Task, part: str):
-        self.model, self.task, self.part = model, task, part
+    def __init__(self, model: torch.nn.Module, measure: Callable[[], Tensor]):
+        self.model, self.measure = model, measure
         self.captured: Captured | None = None
 
     def __call__(self) -> Tensor:
-        """Metric and mean loss."""
+        """What ``measure`` gives."""
         if self.captured is None:
-            self.captured = Captured(lambda: self.task.measure(self.model, self.part), self.model)
+            self.captured = Captured(self.measure, self.model)
         return self.captured()
 
 

@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from hkconv.data import LinkSplit, Split
-from hkconv.errors import InputError
 from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
-from hkconv.training.finite import first_non_finite
+from hkconv.training.compilation import compiled
+from hkconv.training.finite import first_non_finite, largest_parameter
+from hkconv.training.guard import ADVICE, DivergenceError, Guard
 from hkconv.training.optimizer import RiemannianAdam
+from hkconv.training.precision import Precision
 from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
-from hkconv.training.step import train_step, update
+from hkconv.training.step import train_step
 from hkconv.training.tasks import Dataset, Score, Task, make_task
 
 
@@ -42,8 +44,9 @@ class FitResult:
         test_metric, test_loss: test scores, computed once, with the weights of that epoch; None where the split
             hides its test part.
         seconds: wall time.
-        interrupted: whether Ctrl-C ended the training.
+        interrupted: whether Ctrl-C or the guard ended the training.
         history: every epoch.
+        guard: what the guard did when something was not finite, in words; None if it had nothing to do.
     """
 
     metric: str
@@ -55,6 +58,7 @@ class FitResult:
     seconds: float
     interrupted: bool
     history: list[Epoch]
+    guard: str | None = None
 
     @property
     def epochs(self) -> int:
@@ -72,7 +76,8 @@ def fit(
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
     Ctrl-C ends the training early but in order, unless it comes before the end of the first epoch. The host waits
-    for a GPU once an epoch, when it brings home that epoch's losses and scores.
+    for a GPU once an epoch, when it brings home that epoch's losses and scores. If one of them is not finite, the epoch
+    is taken back and trained with half the learning rate, once; see :mod:`hkconv.training.guard`.
 
     Args:
         model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
@@ -82,7 +87,7 @@ def fit(
         on_epoch: called after every epoch.
 
     Returns:
-        Scores and history.
+        Scores and history; a :class:`~hkconv.training.guard.DivergenceError` if that did not help.
     """
     settings = settings or Settings()
     reference = next(model.parameters())
@@ -93,6 +98,7 @@ def fit(
     history: list[Epoch] = []
     best: _Best | None = None
     interrupted = False
+    divergence: DivergenceError | None = None
     started = time.perf_counter()
     try:
         for number in range(1, settings.epochs + 1):
@@ -108,10 +114,14 @@ def fit(
         if best is None:
             raise
         interrupted = True
+    except DivergenceError as error:
+        if best is None:
+            raise
+        interrupted, divergence = True, error
     model.load_state_dict(best.weights)
-    test = task.evaluate(model, "test") if split.test is not None else None
+    test = _test_score(model, task) if split.test is not None else None
     seconds = time.perf_counter() - started
-    return FitResult(
+    result = FitResult(
         task.metric,
         best.epoch,
         best.score.metric,
@@ -121,7 +131,12 @@ def fit(
         seconds,
         interrupted,
         history,
+        trainer.guard.recovery if divergence is None else str(divergence),
     )
+    if divergence is not None:
+        divergence.best = result
+        raise divergence
+    return result
 
 
 @dataclass(frozen=True)
@@ -142,12 +157,15 @@ class _Trainer:
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
-        self.rewind = Rewind(model, self.optimizer, task.generator)
-        self.step: Callable[[Any], Tensor] = partial(train_step, model, task, self.optimizer)
-        self.measure: Callable[[], Tensor] = partial(task.measure, model, "val")
+        self.precision = Precision(settings.precision, next(model.parameters()).device)
+        self.rewind = Rewind(model, self.optimizer, task.generator, self.precision.scaler)
+        self.guard = Guard(model, task, self.optimizer, partial(self._plain_step, model), self.rewind)
+        self.runner = compiled(model) if settings.compile else model
+        self.step: Callable[[Any], Tensor] = partial(self._plain_step, self.runner)
+        self.measure: Callable[[], Tensor] = self._measure
         if settings.capture:
-            self.step = CapturedStep(model, task, self.optimizer)
-            self.measure = CapturedMeasure(model, task, "val")
+            self.step = CapturedStep(model, task, self.optimizer, self.precision)
+            self.measure = CapturedMeasure(model, self._measure)
 
     def run_epoch(self, number: int) -> tuple[float, Score]:
         """One pass over the training data; returns the mean loss of its steps and the validation score."""
@@ -155,31 +173,29 @@ class _Trainer:
         self.model.train()
         on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
         # The one place where the host waits for a GPU.
-        *losses, metric, val_loss = torch.cat([on_device.double(), self.measure()]).tolist()
-        for loss in losses:
-            if not math.isfinite(loss):
-                raise _divergence("training", loss, number, self._retrace())
-        if not math.isfinite(val_loss):
-            place = first_non_finite(self.model, lambda: self.task.measure(self.model, "val"))
-            raise _divergence("validation", val_loss, number, place)
-        return sum(losses) / len(losses), Score(metric, val_loss)
+        *losses, metric, val_loss, largest = torch.cat([on_device.double(), self.measure()]).tolist()
+        fault = self.guard.find_fault(number, losses, val_loss, largest)
+        if fault is None:
+            return sum(losses) / len(losses), Score(metric, val_loss)
+        self.guard.recover(fault)
+        # A CUDA graph goes on with the learning rate that it was recorded with.
+        self.step = partial(self._plain_step, self.runner)
+        return self.run_epoch(number)
 
-    def _retrace(self) -> str:
-        """Walk through the epoch again, up to the first loss that is not finite, and say where that one arose."""
-        self.rewind.restore()
-        self.model.train()
-        for batch in self.task.batches():
-            loss = self.task.loss(self.model, batch)
-            if not loss.isfinite():
-                break
-            update(self.optimizer, loss)
-        return first_non_finite(self.model, lambda: self.task.loss(self.model, batch))
+    def _plain_step(self, runner: torch.nn.Module, batch: Any) -> Tensor:
+        return train_step(runner, self.task, self.optimizer, batch, self.precision)
+
+    def _measure(self) -> Tensor:
+        """Metric and mean loss of the validation part, and the largest parameter."""
+        return torch.cat([self.task.measure(self.runner, "val"), largest_parameter(self.model)])
 
 
-def _divergence(part: str, loss: float, epoch: int, place: str) -> InputError:
-    return InputError(
-        f"the {part} loss became {loss} in epoch {epoch}; first not finite: {place}; a smaller lr may help"
-    )
+def _test_score(model: torch.nn.Module, task: Task) -> Score:
+    score = task.evaluate(model, "test")
+    if not math.isfinite(score.loss):
+        place = first_non_finite(model, lambda: task.measure(model, "test"))
+        raise DivergenceError(f"the test loss is {score.loss}; first not finite: {place}; {ADVICE}")
+    return score
 
 
 def _copy_of_weights(model: torch.nn.Module) -> dict[str, Tensor]:

@@ -118,14 +118,20 @@ def load_predictor(folder: Path | str, *, model: str | None = None, device: str 
     schema = find_schema(folder)
     if schema is None:
         raise InputError(f"run {folder} was trained on dataset {recipe.dataset!r}: prediction needs a run on own data")
-    result = _best(folder, model)
+    result = best_training(folder, model)
     place = folder / result.cell.folder
     network, info = load_checkpoint(place, expected=result.model)
     _check_network(info, schema, place)
     return Predictor(folder, schema, preparation_of(recipe), result, info, network.to(find_device(device)))
 
 
-def _best(folder: Path, model: str | None) -> CellResult:
+def best_training(folder: Path, model: str | None = None) -> CellResult:
+    """The training of a run with the best validation score.
+
+    Args:
+        folder: of the run.
+        model: the only one whose trainings are considered.
+    """
     finished = [read_result(folder, cell) for cell in trained_cells(folder, read_recipe(folder))]
     if not finished:
         raise InputError(f"run {folder} has no finished training; continue it with hkconv train --resume {folder}")

@@ -12,7 +12,7 @@ import yaml
 
 from hkconv.errors import InputError, did_you_mean
 from hkconv.training.rules import Rule, check_fields, choice, flag, number, rule_field, text, whole
-from hkconv.training.settings import Settings
+from hkconv.training.settings import PRECISIONS, Settings
 
 MODEL_NAMES = (
     "hkn",
@@ -89,6 +89,10 @@ class Recipe:
     log_features: bool = flag(False, "Take sign(x) log(1 + |x|) of every feature.")
     device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
     deterministic: bool = flag(False, "Only algorithms that repeat exactly.")
+    precision: str = choice(
+        Settings.precision, PRECISIONS, "Of a training step: bf16 and fp16 by autocast, the geometry stays in float32."
+    )
+    compile: bool = flag(Settings.compile, "Train and validate with torch.compile, which first takes a minute or more.")
     capture: bool = flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)

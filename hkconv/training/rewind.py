@@ -19,12 +19,17 @@ class Rewind:
         optimizer: its state.
         generator: what batches are drawn with. The default generators of the CPU and of the model's GPU are kept
             too.
+        scaler: of the loss, if there is one. Its state is on the host, which waits for it in every step anyway.
     """
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator | None = None
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ):
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.scaler = model, optimizer, scaler
         self.generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
         device = next(model.parameters()).device
         if device.type == "cuda":
@@ -36,6 +41,8 @@ class Rewind:
     def save(self) -> None:
         """Remember the present."""
         self.draws = [generator.get_state() for generator in self.generators]
+        if self.scaler is not None:
+            self.scaling = self.scaler.state_dict()
         tensors = self._tensors()
         if len(tensors) == len(self.copies):
             _copy(tensors, self.copies)
@@ -47,6 +54,8 @@ class Rewind:
         """Go back, in place: what points at the parameters still does."""
         for generator, state in zip(self.generators, self.draws):
             generator.set_state(state)
+        if self.scaler is not None:
+            self.scaler.load_state_dict(self.scaling)
         tensors = self._tensors()
         known = len(self.copies)
         _copy(self.copies, tensors[:known])

@@ -19,10 +19,12 @@ from hkconv.errors import InputError
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
 from hkconv.training.capture import check_capture
 from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
+from hkconv.training.compilation import check_compiler
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
-from hkconv.training.loop import Epoch, fit
+from hkconv.training.guard import DivergenceError
+from hkconv.training.loop import Epoch, FitResult, fit
 from hkconv.training.own_data import keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
@@ -36,7 +38,7 @@ SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
 
 # Where and how fast a run happens and where its files are does not change what it is.
-FREE_ON_RESUME = {"data", "out", "device", "capture"}
+FREE_ON_RESUME = {"data", "out", "device", "capture", "compile"}
 
 
 def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
@@ -64,6 +66,9 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
     if recipe.capture:
         check_capture(device, dataset.task)
+    if recipe.compile:
+        check_compiler()
+    fit_settings(recipe, recipe.seed)  # raises for settings that do not go together
     for name in recipe.models:
         models.create(name, **model_config(recipe, name, dataset))
     folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
@@ -114,7 +119,7 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
     try:
-        return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
+        return CellResult(guard=stored.pop("guard", None), **{name: stored[name] for name in _STORED})
     except KeyError as error:
         raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
 
@@ -161,32 +166,50 @@ def train_cell(
         reporter: told of every epoch.
 
     Returns:
-        The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``.
+        The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``. A
+        :class:`~hkconv.training.guard.DivergenceError` has the best so far too.
     """
     seed = stream_seed(cell.seed, cell.split)
     seed_everything(seed)
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
     settings = fit_settings(recipe, seed)
-    outcome = fit(model, dataset, dataset.splits[cell.split], settings, (reporter or Reporter()).epoch_ended)
-    result = CellResult(
-        **asdict(cell),
-        **{entry: getattr(outcome, entry) for entry in _SCORES},
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-    )
-    return Training(model, config, settings, result, outcome.history)
+
+    def training(outcome: FitResult) -> Training:
+        result = CellResult(
+            **asdict(cell),
+            **{entry: getattr(outcome, entry) for entry in _SCORES},
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+        )
+        return Training(model, config, settings, result, outcome.history)
+
+    try:
+        return training(fit(model, dataset, dataset.splits[cell.split], settings, (reporter or Reporter()).epoch_ended))
+    except DivergenceError as error:
+        error.best = None if error.best is None else training(error.best)
+        raise
 
 
 def _train_and_keep(
     cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
 ) -> CellResult:
-    done = train_cell(cell, recipe, dataset, device, reporter)
+    try:
+        done = train_cell(cell, recipe, dataset, device, reporter)
+    except DivergenceError as error:
+        if error.best is not None:
+            _keep(error.best, cell, dataset, device, folder)
+            raise DivergenceError(f"{cell}: {error}; its best epoch is kept in {folder / cell.folder}") from None
+        raise DivergenceError(f"{cell}: {error}") from None
+    _keep(done, cell, dataset, device, folder)
+    return done.result
+
+
+def _keep(done: Training, cell: Cell, dataset: Dataset, device: torch.device, folder: Path) -> None:
     training = {"split": cell.split, **asdict(done.settings), "device": describe_device(device), "versions": versions()}
     info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
     save_checkpoint(folder / cell.folder, done.model, info)
     history = [asdict(epoch) for epoch in done.history]
     write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
-    return done.result
 
 
 _SCORES = (
@@ -199,7 +222,9 @@ _SCORES = (
     "epochs",
     "seconds",
     "interrupted",
+    "guard",
 )
+_STORED = [entry.name for entry in fields(CellResult) if entry.name != "guard"]
 
 
 def _new_folder(recipe: Recipe, dataset: str) -> Path:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from hkconv.errors import InputError
 
+PRECISIONS = ("float32", "bf16", "fp16")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -15,6 +17,9 @@ class Settings:
         epochs: the most epochs to train for.
         patience: stop after this many epochs without a better validation score.
         batch_size: graphs in a batch; node and link tasks take everything at once.
+        precision: of the training step: ``"bf16"`` or ``"fp16"`` for autocast, with the geometry in float32;
+            ``"float32"`` for the model as it is. Validation and test are measured with the model as it is.
+        compile: train and validate with ``torch.compile``, which takes a minute or more before the first step.
         seed: of the order of batches and of negatives. It does not seed the model or its dropout.
         capture: replay the training step as a CUDA graph, which spares a small network the launch of each
             operation; for node and link tasks on a GPU.
@@ -25,6 +30,8 @@ class Settings:
     epochs: int = 200
     patience: int = 50
     batch_size: int = 32
+    precision: str = "float32"
+    compile: bool = False
     seed: int = 0
     capture: bool = False
 
@@ -32,3 +39,9 @@ class Settings:
         for name in ("epochs", "patience", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision must be {' or '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.capture and self.precision == "fp16":
+            raise InputError("capture cannot hold a step in fp16, which waits for the GPU: use bf16 or no capture")
+        if self.capture and self.compile:
+            raise InputError("capture and compile cannot both be on: each launches a step in its own way")

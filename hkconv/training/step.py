@@ -5,10 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hkconv.training.precision import FULL, Precision
 from hkconv.training.tasks import Task
 
 
-def train_step(model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, batch: Any) -> Tensor:
+def train_step(
+    model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, batch: Any, precision: Precision = FULL
+) -> Tensor:
     """Take one step.
 
     Args:
@@ -16,17 +19,11 @@ def train_step(model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimi
         task: what its loss is.
         optimizer: of the network's parameters.
         batch: one of the task's.
+        precision: in which the step computes.
 
     Returns:
         The loss before the step, a 0-d tensor on the model's device that nobody has looked at yet.
     """
-    loss = task.loss(model, batch)
-    update(optimizer, loss)
+    loss = precision.loss(model, task, batch)
+    precision.update(optimizer, loss)
     return loss.detach()
-
-
-def update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Step down the gradient of a loss."""
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()

@@ -28,7 +28,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The scores of one training; ``seed`` is the seed it was done with. A hidden test part has no scores."""
+    """The scores of one training; ``seed`` is the seed it was done with. A hidden test part has no scores.
+
+    ``interrupted`` says that Ctrl-C or the guard ended it, ``guard`` what the guard did when something was not finite.
+    """
 
     model: str
     split: int
@@ -43,6 +46,7 @@ class CellResult:
     seconds: float
     parameters: int
     interrupted: bool
+    guard: str | None = None
 
     @property
     def cell(self) -> Cell:

@@ -6,6 +6,7 @@ import pytest
 
 from hkconv.cli import train as module
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.tasks import NodeTask
 
 QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
 
@@ -62,6 +63,46 @@ def test_resume(hkconv):
     assert "does not exist" in hkconv.fails("train", "--resume", "nowhere")
 
 
+def test_a_training_that_diverges_says_where_in_one_line_and_can_be_evaluated(hkconv, monkeypatch):
+    seen = []
+
+    def loss(self, model, batch):
+        seen.append(1)
+        return original(self, model, batch) * (float("nan") if len(seen) >= 3 else 1.0)
+
+    original = NodeTask.loss
+    monkeypatch.setattr(NodeTask, "loss", loss)
+    line = hkconv.fails("train", *QUICK, "--epochs", 5, "--out", "run")
+    assert "mlp split 0 seed 0: the training loss became nan in epoch 3; first not finite: the loss in batch 1" in line
+    assert "a smaller lr may help" in line and line.endswith("kept in run/mlp/split0-seed0")
+    result = hkconv("evaluate", "run")
+    assert result.exit_code == 0, result.output
+    assert "All 1 checkpoints give their stored result." in result.stdout
+
+
+def test_a_training_that_was_put_right_says_so(hkconv, monkeypatch):
+    seen = []
+
+    def loss(self, model, batch):
+        seen.append(1)
+        return original(self, model, batch) * (float("nan") if len(seen) in (2, 3) else 1.0)
+
+    original = NodeTask.loss
+    monkeypatch.setattr(NodeTask, "loss", loss)
+    result = hkconv("train", *QUICK, "--lr", 0.5, "--out", "run")
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("guard: mlp split 0 seed 0: ")]
+    assert "in epoch 2" in line and line.endswith("went back to the start of the epoch with lr 0.25")
+
+
+def test_half_precision(hkconv):
+    result = hkconv("train", *QUICK, "--precision", "bf16", "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert json.loads(Path("run/recipe.json").read_text())["precision"] == "bf16"
+    assert json.loads(Path("run/mlp/split0-seed0/config.json").read_text())["training"]["precision"] == "bf16"
+    assert "precision cannot change" in hkconv.fails("train", "--resume", "run", "--precision", "fp16")
+
+
 def test_every_field_of_a_recipe_is_an_option():
     from dataclasses import fields
 
@@ -88,6 +129,7 @@ def test_every_field_of_a_recipe_is_an_option():
         (("--task", "graph"), "task of dataset 'tree' must be"),
         (("--device", "cuda:99"), "device 'cuda:99' cannot be used"),
         (("--capture", "--device", "cpu"), "capture needs a CUDA device and a full-batch task (node or link), got"),
+        (("--precision", "fp8"), "precision must be float32 or bf16 or fp16, got 'fp8'"),
         (("--recipe", "nowhere.yaml"), "recipe nowhere.yaml cannot be read"),
         (("--data", "nowhere", "texas"), "nowhere"),
         (("--num-splits", 0), "num_splits must be"),

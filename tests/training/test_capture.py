@@ -66,7 +66,7 @@ def test_recording_leaves_no_trace_in_the_training(tree):
 @needs_cuda
 def test_a_replay_never_waits(links):
     model, task, step = make_training(links, "hkn", 0.01, dropout=0.2)
-    measure = CapturedMeasure(model, task, "val")
+    measure = CapturedMeasure(model, lambda: task.measure(model, "val"))
     losses_of(task, step, 1)
     measure()
     torch.cuda.set_sync_debug_mode("error")

@@ -11,8 +11,9 @@ from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.run import read_history, train_cell, train_run
+from hkconv.training.run import read_history, read_result, train_cell, train_run
 from hkconv.training.summary import Cell
+from hkconv.training.tasks import NodeTask, make_task
 
 
 def quick(folder, **changes):
@@ -149,6 +150,10 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
     monkeypatch.undo()
     with pytest.raises(InputError, match="capture needs a CUDA device"):
         train_run(quick(tmp_path / "out", capture=True))
+    with pytest.raises(InputError, match="compile needs a C\\+\\+ compiler"), monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        patch.delenv("CXX", raising=False)
+        train_run(quick(tmp_path / "out", compile=True))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))
@@ -167,6 +172,53 @@ def test_divergence_stops_the_run_but_keeps_what_finished(tree_for_every_name, t
         train_run(quick(tmp_path))
     assert len(weights_of(tmp_path)) == 2
     assert not list(tmp_path.glob("gcn/*/*"))
+
+
+def spoil_training(monkeypatch, from_epoch, times):
+    """Let the loss of every training on nodes be NaN, in that epoch and when it is tried again."""
+    calls = []
+
+    def loss(self, model, batch):
+        calls.append(1)
+        good = original(self, model, batch)
+        return good * float("nan") if 0 <= len(calls) - from_epoch < times else good
+
+    original = NodeTask.loss
+    monkeypatch.setattr(NodeTask, "loss", loss)
+
+
+def test_what_the_guard_did_is_told_wherever_the_result_is(tree_for_every_name, tmp_path, monkeypatch):
+    spoil_training(monkeypatch, from_epoch=2, times=2)
+    recipe = quick(tmp_path, models=("mlp",))
+    first, second = train_run(recipe).cells
+    assert "training loss became nan in epoch 2; first not finite: the loss in batch 1; went back" in first.guard
+    assert (first.interrupted, first.epochs, second.guard) == (False, 3, None)
+    assert json.loads((tmp_path / "mlp/split0-seed0/metrics.json").read_text())["guard"] == first.guard
+    stored = json.loads((tmp_path / "summary.json").read_text())
+    assert [cell["guard"] for cell in stored["cells"]] == [first.guard, None]
+    assert train_run(recipe, resume=True).cells == [first, second]
+
+
+def test_a_result_from_before_there_was_a_guard_is_read(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path, models=("mlp",)))
+    path = tmp_path / "mlp" / "split0-seed0" / "metrics.json"
+    metrics = json.loads(path.read_text())
+    del metrics["guard"]
+    path.write_text(json.dumps(metrics))
+    assert read_result(tmp_path, Cell("mlp", 0, 0)).guard is None
+
+
+def test_a_training_that_diverges_leaves_its_best_epoch(tree_for_every_name, tmp_path, monkeypatch):
+    spoil_training(monkeypatch, from_epoch=3, times=99)
+    with pytest.raises(InputError, match=r"mlp split 0 seed 0: .* became nan in epoch 3; .* best epoch is kept in"):
+        train_run(quick(tmp_path, models=("mlp",), epochs=9))
+    cell = Cell("mlp", 0, 0)
+    result = read_result(tmp_path, cell)
+    assert (result.interrupted, result.epochs) == (True, 2)
+    assert "a smaller lr may help" in result.guard
+    model, _ = load_checkpoint(tmp_path / cell.folder, expected="mlp")
+    task = make_task(tree_for_every_name, tree_for_every_name.splits[0], next(model.parameters()))
+    assert task.evaluate(model, "test").loss == pytest.approx(result.test_loss, rel=1e-6)
 
 
 def test_damaged_metrics(tree_for_every_name, tmp_path):

@@ -1,7 +1,7 @@
 import torch
 
 from hkconv.models import MLP
-from hkconv.training.step import train_step, update
+from hkconv.training.step import train_step
 from hkconv.training.tasks import make_task
 
 
@@ -15,11 +15,3 @@ def test_a_step_gives_the_loss_before_it_and_goes_down(tree):
     assert torch.equal(loss, before)
     assert not loss.requires_grad
     assert task.loss(model, batch) < before
-
-
-def test_gradients_do_not_pile_up():
-    weight = torch.nn.Parameter(torch.tensor(1.0))
-    optimizer = torch.optim.SGD([weight], lr=0.0)
-    for _ in range(2):
-        update(optimizer, 3 * weight)
-        assert weight.grad == 3

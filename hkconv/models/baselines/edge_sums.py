@@ -35,6 +35,9 @@ BLOCK = 2**14
 
 def neighbour_sum(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
     r"""The sums :math:`\sum_j w_{ij} x_j` over the neighbours :math:`j` of each node, ``(N, d), (E,) -> (N, d)``."""
+    if weight is not None and weight.dtype != x.dtype:  # under autocast one may be in half precision
+        common = torch.promote_types(x.dtype, weight.dtype)
+        x, weight = x.to(common), weight.to(common)
     return _NeighbourSum.apply(x, weight, edges)
 
 

@@ -1,0 +1,157 @@
+"""Long trainings of HKN and its variants on every small dataset, to see whether a number ever ceases to be finite."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hkconv import models
+from hkconv.benchmarking.child import failure_line
+from hkconv.benchmarking.machine import header
+from hkconv.data.catalog import CATALOG
+from hkconv.errors import InputError
+from hkconv.geometry.curvature import curvature_radius
+from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.training.guard import DivergenceError
+from hkconv.training.loop import FitResult, fit
+from hkconv.training.recipe import Recipe
+from hkconv.training.seeds import seed_everything, stream_seed
+from hkconv.training.tasks import Dataset
+
+# As in the paper, with trainable kernel points, and with what goes beyond it.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "hkn": {"root": False},
+    "hkn-train": {"root": False, "points": "trainable"},
+    "hkn+": {"root": True, "reach": 5.0},
+}
+# Every dataset with less; what is left are collections of molecules, which train for hours an epoch.
+SMALL_NODES = 100_000
+SMALL_DATASETS = tuple(name for name, entry in CATALOG.items() if entry.facts.nodes < SMALL_NODES)
+
+SHARED = (
+    *("epochs", "lr", "weight_decay", "dropout", "batch_size", "precision"),
+    *("hidden_dim", "num_layers", "kernel_size"),
+)
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LongPlan:
+    """What to train.
+
+    Args:
+        datasets: names in the catalog.
+        variants: names in :data:`VARIANTS`.
+        recipe: all that they share; every training has all of its epochs, whatever its patience.
+        device: where.
+    """
+
+    datasets: tuple[str, ...]
+    variants: tuple[str, ...]
+    recipe: Recipe
+    device: torch.device
+
+
+def run_long(
+    plan: LongPlan,
+    before: Document | None = None,
+    save: Callable[[Document], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Document:
+    """Train every variant on the first split of every dataset.
+
+    Args:
+        plan: what to train.
+        before: a document of the same recipe; what it has is not trained again.
+        save: called with the document after every training.
+        tell: called with what came out of each.
+
+    Returns:
+        The document, as plain data.
+    """
+    for name in plan.variants:
+        if name not in VARIANTS:
+            raise InputError(f"variants must be among {', '.join(VARIANTS)}, got {name!r}")
+    shared = {name: getattr(plan.recipe, name) for name in SHARED}
+    document = {**header("long-runs", plan.device, plan.recipe.seed, shared), "trainings": []}
+    if before is not None:
+        if before.get("protocol") != shared:
+            raise InputError("the results so far are of another recipe: name another file, or remove this one")
+        document["trainings"] = before["trainings"]
+    done = {(entry["dataset"], entry["variant"]) for entry in document["trainings"]}
+    for name in plan.datasets:
+        todo = [variant for variant in plan.variants if (name, variant) not in done]
+        if not todo:
+            continue
+        try:
+            dataset = load_dataset(replace(plan.recipe, dataset=name))
+        except InputError as error:
+            tell(f"{name}: left out: {error}")
+            continue
+        for variant in todo:
+            entry = {"dataset": name, "variant": variant, **_train(plan, dataset, variant)}
+            document["trainings"].append(entry)
+            save(document)
+            tell(f"{name}, {variant}: {_in_words(entry)}")
+    return document
+
+
+def _train(plan: LongPlan, dataset: Dataset, variant: str) -> dict[str, Any]:
+    recipe = replace(plan.recipe, patience=plan.recipe.epochs, **VARIANTS[variant])
+    seed = stream_seed(recipe.seed, 0)
+    seed_everything(seed)
+    model = models.create("hkn", **model_config(recipe, "hkn", dataset)).to(plan.device)
+    radius = _LargestRadius(model)
+    about = {"data": describe_dataset(dataset)}
+    try:
+        result = fit(model, dataset, dataset.splits[0], fit_settings(recipe, seed))
+        fault = result.guard
+    except DivergenceError as error:
+        result, fault = error.best, str(error)
+    # A training that fails for another reason, such as memory, says nothing about the next.
+    except Exception as error:
+        return {**about, "failed": failure_line(error)}
+    return {**about, "finite": fault is None, "fault": fault, "largest_radius": radius.value(), **_scores(result)}
+
+
+def _scores(result: FitResult | None) -> dict[str, Any]:
+    if result is None:
+        return {"epochs": 0}
+    return {
+        "epochs": result.epochs,
+        "first_loss": result.history[0].loss,
+        "last_loss": result.history[-1].loss,
+        "val_metric": result.val_metric,
+        "seconds": result.seconds,
+    }
+
+
+class _LargestRadius:
+    """The largest distance from the origin, in units of R, of any point that a layer of a network gave."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.largest: Tensor | None = None
+        for layer in (model.embedding, *model.convs):
+            layer.register_forward_hook(self._look)
+
+    @torch.no_grad()
+    def _look(self, layer: torch.nn.Module, _inputs: tuple, points: Tensor) -> None:
+        length = (points[..., 1:].norm(dim=-1) / curvature_radius(layer.curvature)).max()
+        self.largest = length if self.largest is None else torch.maximum(self.largest, length)
+
+    def value(self) -> float | None:
+        radius = math.inf if self.largest is None else math.asinh(self.largest.item())
+        return radius if math.isfinite(radius) else None
+
+
+def _in_words(entry: dict[str, Any]) -> str:
+    if "failed" in entry:
+        return f"failed: {entry['failed']}"
+    if not entry["finite"]:
+        return f"not finite: {entry['fault']}"
+    losses = f"loss {entry['first_loss']:.3f} to {entry['last_loss']:.3f}"
+    return f"{entry['epochs']} epochs, {losses}, largest radius {entry['largest_radius']:.1f}, {entry['seconds']:.0f} s"

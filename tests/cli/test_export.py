@@ -1,0 +1,40 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from hkconv.data import hierarchy
+from hkconv.training.checkpoint import load_checkpoint
+
+QUICK = ("--epochs", 1, "--num-splits", 2, "--hidden-dim", 4, "--num-layers", 1, "--device", "cpu", "--out", "run")
+
+
+@pytest.fixture
+def run(hkconv):
+    result = hkconv("train", *QUICK, "--models", "hkn,mlp")
+    assert result.exit_code == 0, result.output
+    return "run"
+
+
+def test_the_best_network_of_a_run(hkconv, run):
+    result = hkconv("export", run, "--out", "new/model.pt2")
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.splitlines()
+    assert second == "written to new/model.pt2"
+    model, _, split, _, seed = first.split(",")[0].split()
+    network, _ = load_checkpoint(Path(run, model, f"split{split}-seed{seed}"))
+    graph = hierarchy().graph
+    with torch.no_grad():
+        expected = network(graph.x, graph.edge_index)
+    found = torch.export.load("new/model.pt2").module()(graph.x, graph.edge_index)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_exported(hkconv, run, in_empty_folder):
+    assert "format must be torch or onnx, got 'caffe'" in hkconv.fails("export", run, "--out", "m", "--format", "caffe")
+    assert "does not exist" in hkconv.fails("export", "nowhere", "--out", "m")
+    assert "out must be a folder that can be written to" in hkconv.fails("export", run, "--out", "/proc/nowhere/m")
+    hkconv("train", *QUICK[:-1], "other", "--models", "mlp")
+    assert "has no training of model 'hkn', only of mlp" in hkconv.fails("export", "other", "--out", "m")
+    assert sorted(os.listdir(in_empty_folder)) == ["other", "run"]

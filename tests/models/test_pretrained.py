@@ -1,0 +1,116 @@
+import copy
+import json
+import os
+import pickle
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from hkconv.errors import InputError
+from hkconv.models import HKN, MODELS, create
+from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
+
+EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+
+
+@pytest.fixture
+def model(dtype):
+    options = {"num_layers": 1, "kernel_size": 3, "points": "random", "root": True, "norm": "batch", "reach": 5.0}
+    model = HKN(3, 4, num_classes=2, **options).to(dtype)
+    model(torch.randn(5, 3, dtype=dtype), EDGES)  # moves the running estimates
+    return model.eval()
+
+
+def answers(model):
+    x = torch.linspace(-1, 1, 15, dtype=next(model.parameters()).dtype).view(5, 3)
+    return model(x, EDGES)
+
+
+def test_the_name_is_the_registered_one():
+    assert MODELS[HKN.registered_name] is HKN
+
+
+def test_round_trip(model, tmp_path):
+    model.save_pretrained(tmp_path / "deep" / "down")
+    assert sorted(os.listdir(tmp_path / "deep" / "down")) == ["config.json", "model.safetensors"]
+    loaded = HKN.from_pretrained(tmp_path / "deep" / "down")
+    assert not loaded.training
+    assert torch.equal(answers(loaded), answers(model))
+    assert loaded.build_options == model.build_options
+
+
+def test_the_files_are_those_of_a_run(model, tmp_path):
+    model.save_pretrained(tmp_path / "saved")
+    loaded, info = load_checkpoint(tmp_path / "saved", expected="hkn")
+    assert torch.equal(answers(loaded), answers(model))
+    assert info.config["hidden_dim"] == 4
+    save_checkpoint(tmp_path / "run", model, CheckpointInfo("hkn", info.config, {"name": "tree"}, {"seed": 1}))
+    assert torch.equal(answers(HKN.from_pretrained(tmp_path / "run")), answers(model))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_knows_what_it_was_built_with(model, copied, tmp_path):
+    copied(model).save_pretrained(tmp_path)
+    assert torch.equal(answers(HKN.from_pretrained(tmp_path)), answers(model))
+
+
+def test_what_cannot_be_saved(tmp_path):
+    learned = HKN(3, 4, 2, curvature=torch.nn.Parameter(torch.tensor(-1.0)))
+    with pytest.raises(InputError, match="can be saved if curvature is a plain value, got a Parameter"):
+        learned.save_pretrained(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written to"):
+        HKN(3, 4, 2).save_pretrained(tmp_path / "file")
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    config = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 1}
+    save_checkpoint(tmp_path, create("mlp", **config), CheckpointInfo("mlp", config))
+    with pytest.raises(InputError, match="is of model 'mlp', expected 'hkn'"):
+        HKN.from_pretrained(tmp_path)
+    with pytest.raises(InputError, match="must be a folder or a repository owner/name, got 'nowhere'"):
+        HKN.from_pretrained("nowhere")
+    (tmp_path / "config.json").write_text(json.dumps([1]))
+    with pytest.raises(InputError, match="must hold a JSON object"):
+        HKN.from_pretrained(tmp_path)
+
+
+class FakeHub(SimpleNamespace):
+    """A hub with one repository, in a folder."""
+
+    errors = SimpleNamespace(HTTPError=type("HTTPError", (Exception,), {}))
+
+    def create_repo(self, repository, private, exist_ok):
+        self.made = (repository, private, exist_ok)
+
+    def upload_folder(self, repo_id, folder_path):
+        assert repo_id == "someone/hkn"
+        shutil.copytree(folder_path, self.folder)
+
+    def snapshot_download(self, repository, revision, allow_patterns):
+        if repository != "someone/hkn":
+            raise self.errors.HTTPError("404: no such repository\nmore of it")
+        assert sorted(allow_patterns) == ["config.json", "model.safetensors"]
+        self.revision = revision
+        return str(self.folder)
+
+
+def test_a_repository_of_the_hub(model, tmp_path, monkeypatch):
+    hub = FakeHub(folder=tmp_path / "repository")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.errors", hub.errors)
+    model.push_to_hub("someone/hkn", private=True)
+    assert hub.made == ("someone/hkn", True, True)
+    assert torch.equal(answers(HKN.from_pretrained("someone/hkn", revision="v1")), answers(model))
+    assert hub.revision == "v1"
+    with pytest.raises(InputError, match=r"'someone/else' cannot be reached on the hub: 404: no such repository$"):
+        HKN.from_pretrained("someone/else")
+
+
+def test_without_the_extra_the_hub_is_out_of_reach(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InputError, match=r"extra hub is needed: pip install 'hkconv\[hub\]'"):
+        HKN.from_pretrained("someone/hkn")
