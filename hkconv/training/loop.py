@@ -13,11 +13,12 @@ from torch import Tensor
 from hkconv.data import LinkSplit, Split
 from hkconv.errors import InputError
 from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
+from hkconv.training.distributed import ALONE, LostProcessError, Processes, shared_step
 from hkconv.training.finite import first_non_finite
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
-from hkconv.training.step import train_step, update
+from hkconv.training.step import train_step
 from hkconv.training.tasks import Dataset, Score, Task, make_task
 
 
@@ -68,11 +69,14 @@ def fit(
     split: Split | LinkSplit,
     settings: Settings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    processes: Processes = ALONE,
 ) -> FitResult:
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
     Ctrl-C ends the training early but in order, unless it comes before the end of the first epoch. The host waits
     for a GPU once an epoch, when it brings home that epoch's losses and scores.
+
+    When one of several processes is lost, the first ends the training as after Ctrl-C; the others raise.
 
     Args:
         model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
@@ -80,6 +84,7 @@ def fit(
         split: one of the dataset's.
         settings: how to train.
         on_epoch: called after every epoch.
+        processes: which train together, each on its part of every batch; all of them call this function.
 
     Returns:
         Scores and history.
@@ -89,7 +94,9 @@ def fit(
     if settings.capture:
         check_capture(reference.device, dataset.task, model)
     task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
-    trainer = _Trainer(model, task, settings)
+    task.divide_among(processes)
+    processes.copy_model(model)
+    trainer = _Trainer(model, task, settings, processes)
     history: list[Epoch] = []
     best: _Best | None = None
     interrupted = False
@@ -104,10 +111,11 @@ def fit(
                 on_epoch(history[-1])
             if number - best.epoch >= settings.patience:
                 break
-    except KeyboardInterrupt:
-        if best is None:
+    except (KeyboardInterrupt, LostProcessError):
+        if best is None or not processes.is_first:
             raise
         interrupted = True
+        processes.leave()
     model.load_state_dict(best.weights)
     test = task.evaluate(model, "test") if split.test is not None else None
     seconds = time.perf_counter() - started
@@ -137,8 +145,8 @@ class _Best:
 class _Trainer:
     """Epochs, in which everything stays on the device until the end."""
 
-    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings):
-        self.model, self.task = model, task
+    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes):
+        self.model, self.task, self.processes = model, task, processes
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
@@ -148,14 +156,21 @@ class _Trainer:
         if settings.capture:
             self.step = CapturedStep(model, task, self.optimizer)
             self.measure = CapturedMeasure(model, task, "val")
+        if processes.count > 1:
+            self.step = partial(shared_step, model, task, self.optimizer, processes)
 
     def run_epoch(self, number: int) -> tuple[float, Score]:
         """One pass over the training data; returns the mean loss of its steps and the validation score."""
         self.rewind.save()
         self.model.train()
         on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
+        # Running means of a batch norm are each process's own.
+        self.processes.copy_model(self.model, buffers_only=True)
         # The one place where the host waits for a GPU.
-        *losses, metric, val_loss = torch.cat([on_device.double(), self.measure()]).tolist()
+        found = torch.cat([on_device.double(), self.measure()]).tolist()
+        *losses, metric, val_loss = self.processes.agree(found)
+        if self.task.generator is not None:
+            self.processes.check_in_step(self.task.generator)
         for loss in losses:
             if not math.isfinite(loss):
                 raise _divergence("training", loss, number, self._retrace())
@@ -168,12 +183,13 @@ class _Trainer:
         """Walk through the epoch again, up to the first loss that is not finite, and say where that one arose."""
         self.rewind.restore()
         self.model.train()
+        before = Rewind(self.model, self.optimizer)
         for batch in self.task.batches():
-            loss = self.task.loss(self.model, batch)
-            if not loss.isfinite():
+            before.save()
+            if not self.step(batch).isfinite():
                 break
-            update(self.optimizer, loss)
-        return first_non_finite(self.model, lambda: self.task.loss(self.model, batch))
+        before.restore()
+        return first_non_finite(self.model, lambda: batch is None or self.task.loss(self.model, batch))
 
 
 def _divergence(part: str, loss: float, epoch: int, place: str) -> InputError:
