@@ -32,5 +32,5 @@ clean:
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(PIP) -e '.[dev,molecules,search,translate,bibert,viz,parquet,docs]'
+	$(PIP) -e '.[dev,molecules,search,postgresql,translate,bibert,viz,parquet,docs]'
 	@touch $@
