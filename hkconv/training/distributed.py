@@ -10,6 +10,7 @@ are empty, and a backward pass that is replayed as a CUDA graph cannot wait for 
 
 import hashlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -233,7 +234,7 @@ class Processes:
         try:
             yield
         except RuntimeError as error:
-            raise self._lost(str(error).splitlines()[0]) from error
+            raise self._lost(_reason(error)) from error
 
 
 ALONE = Processes()
@@ -303,8 +304,7 @@ def joined() -> Iterator[Processes]:
         store = dist.PrefixStore(f"hkconv/{next(_times_joined)}", _meeting_place())
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.count, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"the {place.count} processes cannot reach each other: {reason}") from error
+        raise InputError(f"the {place.count} processes cannot reach each other: {_reason(error)}") from error
     with _told_to_end(processes):
         try:
             yield processes
@@ -313,6 +313,11 @@ def joined() -> Iterator[Processes]:
             _part(processes)
             raise
         _part(processes)
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of what gloo or NCCL say, without the places in their code and on the network."""
+    return re.sub(r"\[[^]]*\](:\d+)?:?\s*", "", str(error).splitlines()[0]).split(". ")[0]
 
 
 def _part(processes: Processes) -> None:
