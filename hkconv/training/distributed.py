@@ -188,6 +188,8 @@ class Processes:
         if self.is_first:
             try:
                 told = [(True, function())]
+            except LostProcessError:
+                raise
             except InputError as error:
                 told = [(False, str(error))]
         with self._speaking():

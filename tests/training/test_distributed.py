@@ -22,7 +22,7 @@ from hkconv.language.train import train_translator
 from hkconv.models import MLP
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.distributed import Processes, joined
-from hkconv.training.launch import Place, find_place
+from hkconv.training.launch import Place
 from hkconv.training.loop import fit
 from hkconv.training.run import read_recipe, train_run
 from hkconv.training.settings import Settings
@@ -226,10 +226,7 @@ def test_every_process_of_a_machine_has_its_own_gpu(monkeypatch):
         Processes(Place(0, 8, 0, 8)).find_device("auto")
 
 
-def test_without_a_launcher_a_process_is_alone(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    assert find_place() == Place(0, 1, 0, 1)
+def test_without_a_launcher_a_process_is_alone():
     with joined() as processes:
         assert processes.is_first and not processes.together
         members = torch.arange(5)
