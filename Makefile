@@ -36,5 +36,5 @@ clean:
 	@touch $@
 
 .venv/.installed-dev: .venv/.installed
-	$(PIP) -e '.[dev,molecules,search,translate,bibert,viz,parquet,serve,onnx,hub,docs]'
+	$(PIP) -e '.[dev,molecules,search,postgresql,translate,bibert,viz,parquet,serve,onnx,hub,docs]'
 	@touch $@

@@ -28,6 +28,7 @@ from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
 from hkconv.errors import InputError
+from hkconv.training.launch import find_place
 
 
 class _Commands(TyperGroup):
@@ -37,10 +38,20 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            typer.echo("error: " + " ".join(str(error).split()), err=True)
+            if _is_heard(error):
+                typer.echo("error: " + " ".join(str(error).split()), err=True)
             raise typer.Exit(BAD_INPUT) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _is_heard(error: InputError) -> bool:
+    """Whether this process is the one of several that says it."""
+    if find_place().count == 1:
+        return True
+    from hkconv.training.distributed import is_first_to_say
+
+    return is_first_to_say(error)
 
 
 app = typer.Typer(

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hkconv.cli.output import percent
+from hkconv.training.launch import find_place
 from hkconv.training.loop import Epoch
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
@@ -20,7 +21,8 @@ class ProgressReporter(Reporter):
 
     def __init__(self) -> None:
         console = Console(file=sys.stderr, highlight=False)
-        self.is_terminal = console.is_terminal
+        # Of several processes one is enough.
+        self.is_terminal = console.is_terminal and find_place().rank == 0
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),

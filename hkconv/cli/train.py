@@ -15,6 +15,7 @@ from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
+from hkconv.training.launch import find_place
 from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
 
     with ProgressReporter() as reporter:
         summary = train_run(chosen, reporter, resume=resume is not None)
-    _print_summary(summary)
+    if find_place().rank == 0:
+        _print_summary(summary)
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)
 

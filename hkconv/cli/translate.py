@@ -16,6 +16,7 @@ import typer
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
+from hkconv.training.launch import find_place
 
 if TYPE_CHECKING:
     from hkconv.language.scores import Score
@@ -56,7 +57,8 @@ def train(resume: str | None, **options: Any) -> None:
 
     with TranslationProgress() as progress:
         training = train_translator(recipe, progress, resume=resume is not None)
-    _print_training(training)
+    if find_place().rank == 0:
+        _print_training(training)
 
 
 def _resumed_recipe(folder: Path, given: dict[str, Any]) -> TranslationRecipe:

@@ -7,6 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hkconv.language.log import LogEntry
 from hkconv.language.trainer import Watcher
+from hkconv.training.launch import find_place
 
 
 class TranslationProgress(Watcher):
@@ -26,7 +27,8 @@ class TranslationProgress(Watcher):
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
-            disable=not self.console.is_terminal,
+            # Of several processes one is enough.
+            disable=not self.console.is_terminal or find_place().rank > 0,
         )
         self.bar = self.progress.add_task("", total=None, state="reading text")
         self.validation = ""

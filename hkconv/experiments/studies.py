@@ -5,7 +5,9 @@ Trials are counted by what became of them, so that a search that was killed goes
 
 import os
 import platform
+import random
 import sqlite3
+import time
 import uuid
 import warnings
 from collections.abc import Collection
@@ -39,6 +41,10 @@ LOCK_TIMEOUT = 120
 # Trials that are compared with nothing, and the share of the first training's epochs in which none is cut short.
 UNPRUNED_TRIALS = 5
 WARM_UP = 0.25
+
+# How often a storage is opened while other processes make the same tables, and how a database says that they do.
+OPENINGS = 10
+MADE_BY_OTHERS = ("already exists", "duplicate key", "unique constraint")
 
 # How often the sampler may propose what was tried before.
 REDRAWS = 10
@@ -113,12 +119,8 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
     is_sqlite = shown.startswith("sqlite")
     engine = {"connect_args": {"timeout": LOCK_TIMEOUT, "factory": _LoggedConnection}} if is_sqlite else {}
     try:
-        with warnings.catch_warnings():
-            # Heartbeats are marked as experimental.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            opened = optuna.storages.RDBStorage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
         return optuna.create_study(
-            storage=opened,
+            storage=_open_storage(storage, engine),
             study_name=name,
             sampler=TrialSampler(seed),
             pruner=optuna.pruners.MedianPruner(UNPRUNED_TRIALS, n_warmup_steps=int(WARM_UP * epochs)),
@@ -127,8 +129,7 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
         )
     # Optuna passes on what the driver raises: the file is none, the host is away, the driver is not installed.
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError, ValueError) as error:
-        reason = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"storage {shown} cannot be used: {reason}") from None
+        raise InputError(f"storage {shown} cannot be used: {_reason(error)}") from None
 
 
 def check_same_search(study: Study, description: dict[str, Any], advice: str) -> None:
@@ -179,6 +180,27 @@ def count_trials(study: Study, states: Collection[TrialState]) -> int:
     return len(study.get_trials(deepcopy=False, states=tuple(states)))
 
 
+def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBStorage:
+    """The storage, with its tables. Where others make them at the same time, it is tried again and finds them."""
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            with warnings.catch_warnings():
+                # Heartbeats are marked as experimental.
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.storages.RDBStorage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+        except (SQLAlchemyError, optuna.exceptions.OptunaError) as error:
+            if attempts == OPENINGS or not any(words in _reason(error).lower() for words in MADE_BY_OTHERS):
+                raise
+            # Two that always waited equally long would meet again.
+            time.sleep(random.uniform(0.1, 0.5))
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
+
+
 class _LoggedConnection(sqlite3.Connection):
     """An SQLite file with a write-ahead log: readers and a writer do not wait for each other, and a commit not for the
     disk. A killed process loses nothing; a power cut may lose the last trials, but not the file."""
@@ -194,7 +216,9 @@ def _checked_url(storage: str) -> str:
     try:
         url = make_url(storage)
     except (SQLAlchemyError, ValueError):
-        raise InputError("storage must be a URL such as sqlite:///study.db or postgresql://user@host/base") from None
+        raise InputError(
+            "storage must be a URL such as sqlite:///study.db or postgresql+psycopg://user@host/base"
+        ) from None
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise InputError("storage must be a database that outlives the process, got one in memory")
     return url.render_as_string(hide_password=True)

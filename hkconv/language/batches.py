@@ -18,6 +18,7 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.language.corpus import Corpus
 from hkconv.models.translation.tokens import BEGIN, END, PAD
+from hkconv.training.distributed import ALONE, Processes
 
 # Widths are multiples of 8, above 64 of 32: a kernel or graph that is made for a shape meets few of them.
 _STEP, _LONG_STEP, _LONG = 8, 32, 64
@@ -31,14 +32,14 @@ def padded_width(length: np.ndarray, limit: int) -> np.ndarray:
 
 
 class Batch(NamedTuple):
-    """Sentence pairs as ids, padded to one width.
+    """Sentence pairs as ids, padded to one width; of several processes, each has some of the rows.
 
     Args:
         source: ids and an end, ``(B, W)``.
         target: a beginning, ids and an end, ``(B, W + 1)``: all but the last position are read, all but the first are
             to be predicted.
-        target_tokens: how many tokens are to be predicted, padding not counted.
-        tokens: tokens of both sides, padding not counted.
+        target_tokens: how many tokens are to be predicted in all rows, padding not counted.
+        tokens: tokens of both sides of all rows, padding not counted.
     """
 
     source: Tensor
@@ -65,13 +66,14 @@ class Buckets:
         corpus: the pairs.
         budget: most tokens of one side of a batch, padding included.
         fill: give every batch of a width as many rows, the last ones without a token to be predicted.
+        processes: which divide the rows of every batch; its tokens are counted as a whole.
     """
 
-    def __init__(self, corpus: Corpus, budget: int, *, fill: bool = False):
+    def __init__(self, corpus: Corpus, budget: int, *, fill: bool = False, processes: Processes = ALONE):
         limit = corpus.info.max_length
         if budget < limit:
             raise InputError(f"batch_tokens must be at least max_length = {limit}, got {budget}")
-        self.corpus, self.budget, self.fill = corpus, budget, fill
+        self.corpus, self.budget, self.fill, self.processes = corpus, budget, fill, processes
         self.widths = padded_width(corpus.lengths.max(1) + 1, limit)
 
     def in_order(self) -> list[np.ndarray]:
@@ -95,7 +97,7 @@ class Buckets:
         return batches
 
     def load(self, pairs: np.ndarray) -> Batch:
-        """The batch of some pairs of one width, in ordinary memory."""
+        """This process's part of the batch of some pairs of one width, in ordinary memory."""
         width = int(self.widths[pairs[0]])
         sources, targets = self.corpus.lengths[pairs].T
         starts = self.corpus.starts[pairs]
@@ -109,7 +111,13 @@ class Buckets:
         source = np.concatenate([source, np.repeat(source[:1], missing, axis=0)])
         target = np.pad(target, ((0, missing), (0, 0)), constant_values=PAD)
         count = int(targets.sum()) + len(pairs)
-        return Batch(torch.from_numpy(source), torch.from_numpy(target), count, count + int(sources.sum()) + len(pairs))
+        rows = self._share(torch.from_numpy(source), torch.from_numpy(target))
+        return Batch(*rows, count, count + int(sources.sum()) + len(pairs))
+
+    def _share(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of this process, or, if there are none for it, one without a token to be predicted."""
+        rows = self.processes.share(source), self.processes.share(target)
+        return rows if len(rows[0]) else (source[:1], torch.full_like(target[:1], PAD))
 
     def _fill(self, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, first: int) -> None:
         """Write ids from position ``first`` on, and an end after them."""

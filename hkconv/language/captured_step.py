@@ -12,6 +12,7 @@ from hkconv.errors import InputError
 from hkconv.language.batches import Batch
 from hkconv.language.step import BETAS, EPSILON, Step
 from hkconv.training.capture import Captured
+from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.rewind import Rewind
 
@@ -32,11 +33,17 @@ class CapturedStep(Step):
     Args:
         model: the translator, on a GPU.
         batch_loss: the summed loss of a batch; it must not wait for the GPU.
-        clip: as for :class:`~hkconv.language.step.Step`.
+        clip, processes: as for :class:`~hkconv.language.step.Step`.
     """
 
-    def __init__(self, model: torch.nn.Module, batch_loss: Callable[[Batch], Tensor], clip: float):
-        super().__init__(model, batch_loss, clip)
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch_loss: Callable[[Batch], Tensor],
+        clip: float,
+        processes: Processes = ALONE,
+    ):
+        super().__init__(model, batch_loss, clip, processes)
         self.tokens = torch.ones((), device=next(model.parameters()).device)
         for parameter in model.parameters():
             parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)

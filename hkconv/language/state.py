@@ -11,6 +11,7 @@ from hkconv.errors import InputError
 from hkconv.language.batches import Position
 from hkconv.language.runs import check_shapes, check_vocabulary, read_tensors, vocabulary_facts, write_tensors
 from hkconv.models.translation.seq2seq import Seq2Seq
+from hkconv.training.distributed import ALONE, Processes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -48,8 +49,11 @@ def save_state(
     tokenizer: "Tokenizer",
     progress: Progress,
     data_digest: str,
+    processes: Processes = ALONE,
 ) -> None:
     """Write the state of a training, the generators of the CPU and of the model's GPU included.
+
+    Several processes call it together; they differ in their generators alone, and the first of them writes.
 
     Args:
         path: the file; an older state in it is replaced.
@@ -58,19 +62,27 @@ def save_state(
         tokenizer: its subwords.
         progress: how far it is.
         data_digest: which data it is trained on.
+        processes: which train it.
     """
     counts = asdict(progress)
     pending = {name: counts.pop(name) for name in ("losses", "norms")}
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in entries.items()}
-    tensors |= {f"generator/{name}": state for name, state in _generators(_device(model)).items()}
+    for rank, states in enumerate(processes.all(_generators(_device(model)))):
+        tensors |= {f"generator/{_of_rank(name, rank)}": state for name, state in states.items()}
     tensors |= {f"pending/{name}": torch.stack(values) for name, values in pending.items() if values}
-    write_tensors(path, tensors, {"progress": counts, "data": data_digest, **vocabulary_facts(tokenizer)})
+    facts = {"progress": counts, "data": data_digest, **vocabulary_facts(tokenizer)}
+    processes.first(lambda: write_tensors(path, tensors, facts))
 
 
 def restore_state(
-    path: Path, model: Seq2Seq, optimizer: torch.optim.Optimizer, tokenizer: "Tokenizer", data_digest: str
+    path: Path,
+    model: Seq2Seq,
+    optimizer: torch.optim.Optimizer,
+    tokenizer: "Tokenizer",
+    data_digest: str,
+    processes: Processes = ALONE,
 ) -> Progress:
     """Bring a model, its optimizer and the generators to where :func:`save_state` left them; the arguments are its own.
 
@@ -85,7 +97,7 @@ def restore_state(
     check_shapes(model, parts["model"], path)
     model.load_state_dict(parts["model"])
     _restore_optimizer(optimizer, parts["optimizer"])
-    _restore_generators(parts["generator"], _device(model))
+    _restore_generators(parts["generator"], _device(model), processes.rank)
     return _restore_progress(facts, parts["pending"], _device(model))
 
 
@@ -97,11 +109,18 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tens
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def _restore_generators(states: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    # A state from a machine without a GPU has none of its; the run then goes on with the seed's.
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
+def _restore_generators(states: dict[str, Tensor], device: torch.device, rank: int) -> None:
+    # A state from a machine without a GPU has none of its, nor one of fewer processes those of the others; the run then
+    # goes on with the seed's.
+    cpu, cuda = (_of_rank(name, rank) for name in ("cpu", "cuda"))
+    if cpu in states:
+        torch.set_rng_state(states[cpu])
+    if device.type == "cuda" and cuda in states:
+        torch.cuda.set_rng_state(states[cuda], device)
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}.{rank}" if rank else name
 
 
 def _restore_progress(facts: dict[str, Any], pending: dict[str, Tensor], device: torch.device) -> Progress:

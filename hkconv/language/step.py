@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hkconv.language.batches import Batch
+from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.optimizer import RiemannianAdam
 
 # As Vaswani et al. (2017).
@@ -19,10 +20,17 @@ class Step:
         model: the translator.
         batch_loss: the summed loss of a batch.
         clip: largest norm of the gradient of all parameters, as one vector.
+        processes: which take it together, each with its rows of every batch.
     """
 
-    def __init__(self, model: torch.nn.Module, batch_loss: Callable[[Batch], Tensor], clip: float):
-        self.model, self.batch_loss, self.clip = model, batch_loss, clip
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch_loss: Callable[[Batch], Tensor],
+        clip: float,
+        processes: Processes = ALONE,
+    ):
+        self.model, self.batch_loss, self.clip, self.processes = model, batch_loss, clip, processes
         self.optimizer = self._make_optimizer()
 
     def __call__(self, batches: list[Batch], lr: float) -> tuple[Tensor, Tensor]:
@@ -39,7 +47,9 @@ class Step:
         tokens = sum(batch.target_tokens for batch in batches)
         self._clear()
         losses = [self._accumulate(batch, tokens) for batch in batches]
-        return torch.stack(losses).sum(), self._update(lr)
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        loss = self.processes.sum_gradients(parameters, torch.stack(losses)).sum()
+        return loss, self._update(lr)
 
     def _make_optimizer(self) -> RiemannianAdam:
         return RiemannianAdam(self.model.parameters(), betas=BETAS, eps=EPSILON)

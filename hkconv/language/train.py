@@ -5,6 +5,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from hkconv.language.corpus import Corpus, encode_corpus
 from hkconv.language.recipe import TranslationRecipe, check_resumed
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
 from hkconv.language.trainer import Trainer, Watcher
-from hkconv.training.devices import describe_device, find_device
+from hkconv.training.distributed import Processes, joined
 from hkconv.training.files import make_folder
 from hkconv.training.seeds import deterministic_algorithms
 
@@ -57,22 +58,31 @@ def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, 
         watcher: told of every stage.
         resume: go on with the run in ``recipe.out``.
     """
+    with joined() as processes:
+        return _train(recipe, watcher if processes.is_first else None, resume, processes)
+
+
+def _train(recipe: TranslationRecipe, watcher: Watcher | None, resume: bool, processes: Processes) -> Training:
     watcher = watcher or Watcher()
     deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
-    device = find_device(recipe.device)
+    device = processes.find_device(recipe.device)
     if recipe.capture:
         check_capture(device)
-    folder = _continued_folder(recipe) if resume else _begin(recipe, watcher)
+    folder = processes.first(lambda: _continued_folder(recipe) if resume else _begin(recipe, watcher))
+    processes.goes_on = f"hkconv translate train --resume {folder}"
     watcher.told(f"run {folder}")
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
-    train, valid = (_load_buckets(recipe, part, folder, tokenizer, watcher) for part in ("train", "valid"))
+    train, valid = (
+        processes.in_turn(partial(_load_buckets, recipe, part, folder, tokenizer, watcher, processes))
+        for part in ("train", "valid")
+    )
     with deterministic_algorithms(recipe.deterministic):
-        trainer = Trainer(recipe, folder, tokenizer, train, valid, device, watcher)
+        trainer = Trainer(recipe, folder, tokenizer, train, valid, device, watcher, processes)
         trainer.run(deadline)
     step = trainer.progress.step
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     best = runs.best_of(runs.list_weights(folder))
-    return Training(folder, step, step >= recipe.steps, best, parameters, describe_device(device))
+    return Training(folder, step, step >= recipe.steps, best, parameters, processes.describe(device))
 
 
 def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
@@ -115,7 +125,12 @@ def _continued_folder(recipe: TranslationRecipe) -> Path:
 
 
 def _load_buckets(
-    recipe: TranslationRecipe, part: str, folder: Path, tokenizer: "Tokenizer", watcher: Watcher
+    recipe: TranslationRecipe,
+    part: str,
+    folder: Path,
+    tokenizer: "Tokenizer",
+    watcher: Watcher,
+    processes: Processes,
 ) -> Buckets:
     """The training or validation data, encoded where the run does not have it yet."""
     corpora = folder / runs.CORPUS_FOLDER
@@ -128,4 +143,5 @@ def _load_buckets(
     if info.report is not None:
         watcher.told(f"{part}: {info.report}")
     # Validation is not captured, and need not pay for rows that count for nothing.
-    return Buckets(corpus, recipe.batch_tokens, fill=recipe.capture and part == "train")
+    is_filled = recipe.capture and part == "train"
+    return Buckets(corpus, recipe.batch_tokens, fill=is_filled, processes=processes)

@@ -22,6 +22,7 @@ from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.schedule import noam
 from hkconv.language.state import Progress, restore_state, save_state
 from hkconv.language.step import Step
+from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.finite import first_non_finite
 from hkconv.training.seeds import seed_everything
 
@@ -53,6 +54,7 @@ class Trainer:
         valid: validation data.
         device: where to train.
         watcher: told of every line of the log.
+        processes: which train it together; the first of them writes.
     """
 
     def __init__(
@@ -64,19 +66,23 @@ class Trainer:
         valid: Buckets,
         device: torch.device,
         watcher: Watcher,
+        processes: Processes = ALONE,
     ):
-        self.recipe, self.folder, self.tokenizer = recipe, folder, tokenizer
+        self.recipe, self.folder, self.tokenizer, self.processes = recipe, folder, tokenizer, processes
         self.train, self.valid, self.device, self.watcher = train, valid, device, watcher
         seed_everything(recipe.seed)
         self.model = runs.build_model(recipe, tokenizer).to(device).train()
+        processes.copy_model(self.model)
+        processes.seed_dropout(recipe.seed)
         make_step = CapturedStep if recipe.capture else Step
-        self.step = make_step(self.model, partial(self._loss, smoothing=recipe.label_smoothing), recipe.clip)
+        batch_loss = partial(self._loss, smoothing=recipe.label_smoothing)
+        self.step = make_step(self.model, batch_loss, recipe.clip, processes)
         self.progress = Progress()
         state = folder / runs.STATE_FILE
         if state.exists():
             digest = train.corpus.info.digest
-            self.progress = restore_state(state, self.model, self.step.optimizer, tokenizer, digest)
-        forget_after(folder / runs.LOG_FILE, self.progress.step)
+            self.progress = restore_state(state, self.model, self.step.optimizer, tokenizer, digest, processes)
+        processes.first(lambda: forget_after(folder / runs.LOG_FILE, self.progress.step))
         self.clock = time.perf_counter()
 
     def run(self, deadline: float = math.inf) -> None:
@@ -86,7 +92,7 @@ class Trainer:
         saved = progress.step
         plan = training_batches(self.train, recipe.seed, progress.position)
         with closing(prefetch(self.train, plan, self.device)) as batches:
-            while progress.step < recipe.steps and time.perf_counter() < deadline:
+            while progress.step < recipe.steps and self._has_time(deadline):
                 self._take_step(batches)
                 if progress.step % recipe.validate_every == 0 or progress.step == recipe.steps:
                     self._validate_and_save()
@@ -108,6 +114,10 @@ class Trainer:
         progress.losses.append(loss)
         progress.norms.append(norm)
 
+    def _has_time(self, deadline: float) -> bool:
+        """Whether the time is not up, which the clock of the first process says."""
+        return deadline == math.inf or bool(self.processes.agree([time.perf_counter() < deadline])[0])
+
     def _loss(self, batch: Batch, smoothing: float) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
             logits = self.model(batch.source, batch.target[:, :-1])
@@ -119,13 +129,14 @@ class Trainer:
     def _validate_and_save(self) -> None:
         """A line with the validation loss, the weights, and last the state, which says that all of it is there."""
         entry = self._log(validate=True)
-        runs.write_weights(self.folder, self.model, self.tokenizer, entry.step, entry.validation_loss)
+        weights = (self.folder, self.model, self.tokenizer, entry.step, entry.validation_loss)
+        self.processes.first(lambda: runs.write_weights(*weights))
         self._save_state()
-        runs.prune_weights(self.folder, self.recipe.keep)
+        self.processes.first(lambda: runs.prune_weights(self.folder, self.recipe.keep))
 
     def _save_state(self) -> None:
         path, digest = self.folder / runs.STATE_FILE, self.train.corpus.info.digest
-        save_state(path, self.model, self.step.optimizer, self.tokenizer, self.progress, digest)
+        save_state(path, self.model, self.step.optimizer, self.tokenizer, self.progress, digest, self.processes)
         self.clock = time.perf_counter()
 
     def _log(self, *, validate: bool = False) -> LogEntry:
@@ -147,7 +158,7 @@ class Trainer:
             tokens_per_second=progress.new_tokens / progress.new_seconds,
             validation_loss=self._validate() if validate else None,
         )
-        append_entry(self.folder / runs.LOG_FILE, entry)
+        self.processes.first(lambda: append_entry(self.folder / runs.LOG_FILE, entry))
         progress.losses, progress.norms = [], []
         progress.new_tokens, progress.new_seconds = 0, 0.0
         self.watcher.logged(entry)
@@ -164,7 +175,7 @@ class Trainer:
             losses.append(self._loss(batch, smoothing=0.0))
             tokens += batch.target_tokens
         self.model.train()
-        loss = torch.stack(losses).sum(dtype=torch.float64).item() / tokens
+        loss = self.processes.sum_(torch.stack(losses).sum(dtype=torch.float64)).item() / tokens
         self._check_finite("validation loss", [loss])
         return loss
 

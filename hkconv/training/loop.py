@@ -13,6 +13,7 @@ from torch import Tensor
 from hkconv.data import LinkSplit, Split
 from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
 from hkconv.training.compilation import compiled
+from hkconv.training.distributed import ALONE, LostProcessError, Processes, shared_step
 from hkconv.training.finite import first_non_finite, largest_parameter
 from hkconv.training.guard import ADVICE, DivergenceError, Guard
 from hkconv.training.optimizer import RiemannianAdam
@@ -72,6 +73,7 @@ def fit(
     split: Split | LinkSplit,
     settings: Settings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    processes: Processes = ALONE,
 ) -> FitResult:
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
@@ -79,12 +81,15 @@ def fit(
     for a GPU once an epoch, when it brings home that epoch's losses and scores. If one of them is not finite, the epoch
     is taken back and trained with half the learning rate, once; see :mod:`hkconv.training.guard`.
 
+    When one of several processes is lost, the first ends the training as after Ctrl-C; the others raise.
+
     Args:
         model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
         dataset: graphs and labels.
         split: one of the dataset's.
         settings: how to train.
         on_epoch: called after every epoch.
+        processes: which train together, each on its part of every batch; all of them call this function.
 
     Returns:
         Scores and history; a :class:`~hkconv.training.guard.DivergenceError` if that did not help.
@@ -94,7 +99,9 @@ def fit(
     if settings.capture:
         check_capture(reference.device, dataset.task, model)
     task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
-    trainer = _Trainer(model, task, settings)
+    task.divide_among(processes)
+    processes.copy_model(model)
+    trainer = _Trainer(model, task, settings, processes)
     history: list[Epoch] = []
     best: _Best | None = None
     interrupted = False
@@ -110,10 +117,11 @@ def fit(
                 on_epoch(history[-1])
             if number - best.epoch >= settings.patience:
                 break
-    except KeyboardInterrupt:
-        if best is None:
+    except (KeyboardInterrupt, LostProcessError):
+        if best is None or not processes.is_first:
             raise
         interrupted = True
+        processes.leave()
     except DivergenceError as error:
         if best is None:
             raise
@@ -152,8 +160,8 @@ class _Best:
 class _Trainer:
     """Epochs, in which everything stays on the device until the end."""
 
-    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings):
-        self.model, self.task = model, task
+    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes):
+        self.model, self.task, self.processes = model, task, processes
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
@@ -172,8 +180,13 @@ class _Trainer:
         self.rewind.save()
         self.model.train()
         on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
+        # Running means of a batch norm are each process's own.
+        self.processes.copy_model(self.model, buffers_only=True)
         # The one place where the host waits for a GPU.
-        *losses, metric, val_loss, largest = torch.cat([on_device.double(), self.measure()]).tolist()
+        found = torch.cat([on_device.double(), self.measure()]).tolist()
+        *losses, metric, val_loss, largest = self.processes.agree(found)
+        if self.task.generator is not None:
+            self.processes.check_in_step(self.task.generator)
         fault = self.guard.find_fault(number, losses, val_loss, largest)
         if fault is None:
             return sum(losses) / len(losses), Score(metric, val_loss)
@@ -183,6 +196,8 @@ class _Trainer:
         return self.run_epoch(number)
 
     def _plain_step(self, runner: torch.nn.Module, batch: Any) -> Tensor:
+        if self.processes.count > 1:
+            return shared_step(runner, self.task, self.optimizer, self.processes, batch)
         return train_step(runner, self.task, self.optimizer, batch, self.precision)
 
     def _measure(self) -> Tensor:

@@ -20,7 +20,7 @@ from hkconv.training.building import describe_dataset, fit_settings, load_datase
 from hkconv.training.capture import check_capture
 from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.compilation import check_compiler
-from hkconv.training.devices import describe_device, find_device
+from hkconv.training.distributed import ALONE, Processes, joined
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
 from hkconv.training.guard import DivergenceError
@@ -45,7 +45,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     """Train what a recipe asks for and keep every result.
 
     Nothing is written before data, models and folder are known to be usable. Ctrl-C ends the run in order:
-    the best weights of the current training are kept, and the summary says that the run was interrupted.
+    the best weights of the current training are kept, and the summary says that the run was interrupted. So does the
+    loss of one of several processes, and then an error tells of it.
 
     Args:
         recipe: what to train.
@@ -55,13 +56,20 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     Returns:
         All results, as ``summary.json`` has them too.
     """
+    with joined() as processes:
+        summary = _train_all(recipe, reporter if processes.is_first else None, resume, processes)
+        processes.check()
+    return summary
+
+
+def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processes: Processes) -> RunSummary:
     started = time.perf_counter()
     reporter = reporter or Reporter()
-    device = find_device(recipe.device)
+    device = processes.find_device(recipe.device)
     if is_own(recipe.dataset):
         # A run is resumed and evaluated from other folders too.
         recipe = replace(recipe, dataset=str(Path(recipe.dataset).expanduser().absolute()))
-    dataset = load_dataset(recipe)
+    dataset = processes.in_turn(lambda: load_dataset(recipe))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
     if recipe.capture:
@@ -69,14 +77,15 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     if recipe.compile:
         check_compiler()
     fit_settings(recipe, recipe.seed)  # raises for settings that do not go together
+    if processes.count > 1:
+        if recipe.precision != "float32":
+            raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
+        make_task(dataset, dataset.splits[0], torch.empty(0)).divide_among(processes)
     for name in recipe.models:
         models.create(name, **model_config(recipe, name, dataset))
-    folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
-    if not resume and is_own(recipe.dataset):
-        keep_own_data(folder, dataset)
-    write_json(folder / RECIPE_FILE, recipe.as_dict())
+    folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
+    processes.goes_on = f"hkconv train --resume {folder}"
     cells = list_cells(recipe)
-    results = {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
     reporter.run_started(recipe, open_cells)
     interrupted = False
@@ -84,15 +93,27 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
         with deterministic_algorithms(recipe.deterministic):
             for cell in open_cells:
                 reporter.cell_started(cell)
-                results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter)
+                results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter, processes)
                 reporter.cell_ended(results[cell])
                 if results[cell].interrupted:
                     raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
-    summary = _summarize(recipe, dataset, folder, results, device, time.perf_counter() - started, interrupted)
-    write_json(folder / SUMMARY_FILE, summary.as_dict())
+        processes.leave()
+    place, seconds = processes.describe(device), time.perf_counter() - started
+    summary = _summarize(recipe, dataset, folder, results, place, seconds, interrupted)
+    if processes.is_first:
+        write_json(folder / SUMMARY_FILE, summary.as_dict())
     return summary
+
+
+def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
+    """The folder of the run, ready to be written to, and the results that it has."""
+    folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
+    if not resume and is_own(recipe.dataset):
+        keep_own_data(folder, dataset)
+    write_json(folder / RECIPE_FILE, recipe.as_dict())
+    return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
 
 
 def list_cells(recipe: Recipe) -> list[Cell]:
@@ -154,7 +175,12 @@ class Training:
 
 
 def train_cell(
-    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, reporter: Reporter | None = None
+    cell: Cell,
+    recipe: Recipe,
+    dataset: Dataset,
+    device: torch.device,
+    reporter: Reporter | None = None,
+    processes: Processes = ALONE,
 ) -> Training:
     """Train one model on one split with one seed. Writes nothing.
 
@@ -164,6 +190,7 @@ def train_cell(
         dataset: the recipe's, with its splits.
         device: where to train.
         reporter: told of every epoch.
+        processes: which train it together.
 
     Returns:
         The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``. A
@@ -174,6 +201,8 @@ def train_cell(
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
     settings = fit_settings(recipe, seed)
+    processes.seed_dropout(seed)
+    on_epoch = (reporter or Reporter()).epoch_ended
 
     def training(outcome: FitResult) -> Training:
         result = CellResult(
@@ -184,32 +213,41 @@ def train_cell(
         return Training(model, config, settings, result, outcome.history)
 
     try:
-        return training(fit(model, dataset, dataset.splits[cell.split], settings, (reporter or Reporter()).epoch_ended))
+        return training(fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, processes))
     except DivergenceError as error:
         error.best = None if error.best is None else training(error.best)
         raise
 
 
 def _train_and_keep(
-    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
+    cell: Cell,
+    recipe: Recipe,
+    dataset: Dataset,
+    device: torch.device,
+    folder: Path,
+    reporter: Reporter,
+    processes: Processes,
 ) -> CellResult:
+    def keep(done: Training) -> CellResult:
+        place = {"device": processes.describe(device), "versions": versions()}
+        training = {"split": cell.split, **asdict(done.settings), **place}
+        info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
+        return processes.first(lambda: _keep(cell, done, info, folder))
+
     try:
-        done = train_cell(cell, recipe, dataset, device, reporter)
+        return keep(train_cell(cell, recipe, dataset, device, reporter, processes))
     except DivergenceError as error:
         if error.best is not None:
-            _keep(error.best, cell, dataset, device, folder)
+            keep(error.best)
             raise DivergenceError(f"{cell}: {error}; its best epoch is kept in {folder / cell.folder}") from None
         raise DivergenceError(f"{cell}: {error}") from None
-    _keep(done, cell, dataset, device, folder)
-    return done.result
 
 
-def _keep(done: Training, cell: Cell, dataset: Dataset, device: torch.device, folder: Path) -> None:
-    training = {"split": cell.split, **asdict(done.settings), "device": describe_device(device), "versions": versions()}
-    info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
+def _keep(cell: Cell, done: Training, info: CheckpointInfo, folder: Path) -> CellResult:
     save_checkpoint(folder / cell.folder, done.model, info)
     history = [asdict(epoch) for epoch in done.history]
     write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+    return done.result
 
 
 _SCORES = (
@@ -256,7 +294,7 @@ def _summarize(
     dataset: Dataset,
     folder: Path,
     results: dict[Cell, CellResult],
-    device: torch.device,
+    device: str,
     seconds: float,
     interrupted: bool,
 ) -> RunSummary:
@@ -269,7 +307,7 @@ def _summarize(
         chance_rule=tasks[0].chance,
         chance=Spread.of([task.chance_score() for task in tasks]),
         cells=[results[cell] for cell in list_cells(recipe) if cell in results],
-        device=describe_device(device),
+        device=device,
         versions=versions(),
         seconds=seconds,
         interrupted=interrupted,

@@ -16,6 +16,7 @@ from hkconv.data.checks import both_answers
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.data.seeding import seeded_generator
 from hkconv.errors import InputError
+from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.graph_batches import GraphBatch, PackedGraphs
 from hkconv.training.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
 
@@ -42,23 +43,40 @@ class Task(ABC):
     """One split of a dataset as a training loop sees it. Nothing here but ``evaluate`` waits for a GPU.
 
     ``metric`` names the number to maximise, ``chance`` a rule that needs no model. ``generator`` is what batches
-    are drawn with, if they are drawn.
+    are drawn with, if they are drawn. ``is_divisible`` says that several processes can have a part of every batch each.
     """
 
     metric: str
     chance: str
     generator: torch.Generator | None = None
+    is_divisible = False
+    processes = ALONE
 
     @abstractmethod
     def batches(self) -> Iterable[Any]:
         """The training batches of one epoch, one for each step of the optimizer.
 
         A task that takes everything at once has a single batch, a tuple of tensors of the same shapes in every epoch.
+        One that is divisible draws the same batches in every process and gives the part of this one, None where it is
+        empty.
         """
 
     @abstractmethod
     def loss(self, model: torch.nn.Module, batch: Any) -> Tensor:
         """The mean loss of a batch, with gradient."""
+
+    def weight(self, batch: Any) -> Tensor | int:
+        """Of how many answers the loss of a batch is the mean; a divisible task has to say it."""
+        raise NotImplementedError
+
+    def divide_among(self, processes: Processes) -> None:
+        """Have a part of every batch, and of every evaluation, in each of several processes."""
+        if processes.count > 1 and not self.is_divisible:
+            raise InputError(
+                f"{processes.count} processes divide mini-batches, and this task takes everything at once: "
+                "train it in one process"
+            )
+        self.processes = processes
 
     @abstractmethod
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
@@ -112,6 +130,7 @@ class GraphTask(Task):
 
     metric = "accuracy"
     chance = "majority class"
+    is_divisible = True
 
     def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
         self.dtype, self.num_columns = reference.dtype, dataset.num_columns
@@ -121,24 +140,33 @@ class GraphTask(Task):
             for name, members in split.parts.items()
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
-        self.whole: dict[str, list[GraphBatch]] = {}
+        self.whole: dict[tuple[str, int], list[GraphBatch]] = {}
 
-    def batches(self) -> Iterator[GraphBatch]:
-        order = torch.randperm(len(self.parts["train"]), generator=self.generator)
-        return (self.parts["train"].take(members) for members in order.split(self.batch_size))
+    def batches(self) -> Iterator[GraphBatch | None]:
+        packed = self.parts["train"]
+        order = torch.randperm(len(packed), generator=self.generator)
+        shares = map(self.processes.share, order.split(self.batch_size))
+        return (packed.take(members) if len(members) else None for members in shares)
 
     def loss(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
         return self.loss_of(self._logits(model, batch), batch.y)
 
+    def weight(self, batch: GraphBatch) -> Tensor | int:
+        return batch.num_graphs
+
     @torch.no_grad()
     def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
         """Logits and labels of the graphs of a part, in its order, in evaluation mode."""
-        if part not in self.whole:
-            packed = self.parts[part]
-            self.whole[part] = [packed.take(members) for members in torch.arange(len(packed)).split(GRAPHS_AT_ONCE)]
+        packed = self.parts[part]
+        share = self.processes.share(torch.arange(len(packed)))
+        key = (part, len(share))
+        if key not in self.whole:
+            # Of fewer graphs than processes some have no share; they look at the first graph, which is not counted.
+            looked_at = share if len(share) else torch.zeros(1, dtype=torch.int64)
+            self.whole[key] = [packed.take(members) for members in looked_at.split(GRAPHS_AT_ONCE)]
         model.eval()
-        logits = torch.cat([self._logits(model, batch) for batch in self.whole[part]])
-        return logits, torch.cat([batch.y for batch in self.whole[part]])
+        logits = torch.cat([self._logits(model, batch) for batch in self.whole[key]])
+        return self.processes.gather(logits[: len(share)]), packed.y
 
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
         logits, labels = self.answers(model, part)
@@ -192,6 +220,9 @@ class QuestionTask(GraphTask):
         losses = F.binary_cross_entropy_with_logits(_yes_over_no(logits), answers, known.to(logits), reduction="sum")
         # A batch may happen to hold no answer at all; then there is nothing to learn from it.
         return losses / known.sum().clamp(min=1)
+
+    def weight(self, batch: GraphBatch) -> Tensor | int:
+        return (~batch.y.isnan()).sum()
 
     def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         return QUESTION_METRICS[self.metric](_yes_over_no(logits), labels)

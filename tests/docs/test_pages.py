@@ -38,6 +38,9 @@ def shown_commands(page):
             words = shlex.split(line, comments=True)
             if words[:1] == ["hkconv"]:
                 yield words[1:]
+            elif "torchrun" in words:
+                assert "-m" in words, (page, words)
+                yield words[words.index("-m") + 2 :]
 
 
 @of_each_page

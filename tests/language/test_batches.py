@@ -6,7 +6,11 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets, Position, padded_width, prefetch, training_batches
+from hkconv.language.loss import summed_loss
+from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import BEGIN, END, PAD
+from hkconv.training.distributed import Processes
+from hkconv.training.launch import Place
 
 
 @pytest.mark.parametrize("budget", [64, 100, 1000])
@@ -118,3 +122,47 @@ def test_an_error_while_loading_is_raised_where_the_batch_is_needed(corpus):
     next(batches)
     with pytest.raises(IndexError):
         next(batches)
+
+
+def parts_of(corpus, budget, fill=False):
+    """The buckets of each of three processes."""
+    return [Buckets(corpus, budget, fill=fill, processes=Processes(Place(rank, 3, rank, 3))) for rank in range(3)]
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_processes_have_every_row_of_a_batch_once(corpus, fill):
+    whole, parts = Buckets(corpus, 100, fill=fill), parts_of(corpus, 100, fill)
+    shapes = {}
+    for pairs in whole.shuffled(0, 0):
+        batch, loaded = whole.load(pairs), [part.load(pairs) for part in parts]
+        assert all((part.target_tokens, part.tokens) == (batch.target_tokens, batch.tokens) for part in loaded)
+        # Where there is no row for a process it repeats one, without a token to be predicted.
+        rows = [(part.source, part.target) for part in loaded if fill or (part.target != PAD).any()]
+        if len(batch.source) >= 3 or not fill:
+            assert torch.equal(torch.cat([source for source, _ in rows]), batch.source)
+            assert torch.equal(torch.cat([target for _, target in rows]), batch.target)
+        assert sum(int((part.target[:, 1:] != PAD).sum()) for part in loaded) == batch.target_tokens
+        for rank, part in enumerate(loaded):
+            shapes.setdefault((rank, batch.source.size(1)), set()).add(part.source.shape)
+    assert not fill or all(len(found) == 1 for found in shapes.values())
+
+
+def test_gradients_of_parts_add_up_to_that_of_the_batch(corpus, tokenizer):
+    """Of a hyperbolic model too, and where two of three processes have no row of their own."""
+    sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.0, "max_length": 64}
+    model = create_translator("hkn", tokenizer.get_vocab_size(), **sizes, backend="reference").double()
+    whole, parts = Buckets(corpus, 64), parts_of(corpus, 64)
+    widest = whole.in_order()[-1]
+    assert len(widest) == 1
+    for pairs in (widest, whole.in_order()[0]):
+        loss, gradient = loss_and_gradient(model, whole.load(pairs))
+        found = [loss_and_gradient(model, part.load(pairs)) for part in parts]
+        torch.testing.assert_close(sum(part for part, _ in found), loss, rtol=1e-12, atol=0)
+        torch.testing.assert_close(sum(part for _, part in found), gradient, rtol=1e-9, atol=1e-12)
+
+
+def loss_and_gradient(model, batch):
+    model.zero_grad()
+    loss = summed_loss(model(batch.source, batch.target[:, :-1]), batch.target[:, 1:], 0.1)
+    loss.backward()
+    return loss.detach(), torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
