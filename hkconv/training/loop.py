@@ -160,7 +160,7 @@ class _Best:
 class _Trainer:
     """Epochs, in which everything stays on the device until the end."""
 
-    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes):
+    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes = ALONE):
         self.model, self.task, self.processes = model, task, processes
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
