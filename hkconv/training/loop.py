@@ -14,6 +14,7 @@ from hkconv.data import LinkSplit, Split
 from hkconv.errors import InputError
 from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
 from hkconv.training.finite import first_non_finite
+from hkconv.training.layerwise import check_sampled
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
@@ -88,7 +89,9 @@ def fit(
     reference = next(model.parameters())
     if settings.capture:
         check_capture(reference.device, dataset.task, model)
-    task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
+    check_sampled(model, dataset.task, settings)
+    batching = {"batch_size": settings.batch_size, "neighbors": settings.neighbors, "seed": settings.seed}
+    task = make_task(dataset, split, reference, **batching)
     trainer = _Trainer(model, task, settings)
     history: list[Epoch] = []
     best: _Best | None = None

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from hkconv import models
 from hkconv.data.checks import UNKNOWN
+from hkconv.data.neighbor_sampling import InNeighbors
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.loading import prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
@@ -16,10 +17,11 @@ from hkconv.errors import InputError
 from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint
 from hkconv.training.devices import find_device
 from hkconv.training.graph_batches import PackedGraphs
+from hkconv.training.layerwise import all_neighbor_logits, node_inputs
 from hkconv.training.own_data import find_schema, preparation_of
 from hkconv.training.run import read_recipe, read_result, trained_cells
 from hkconv.training.summary import CellResult
-from hkconv.training.tasks import GRAPHS_AT_ONCE, graph_logits, moved, node_inputs
+from hkconv.training.tasks import GRAPHS_AT_ONCE, graph_logits, moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,8 @@ def predict_run(folder: Path | str, data: str, *, model: str | None = None, devi
             "one: train another model, or hkn without structure"
         )
     network.to(find_device(device))
-    logits = _logits(network, own, prepared_graphs(own, preparation_of(recipe)))
+    graphs = prepared_graphs(own, preparation_of(recipe))
+    logits = _logits(network, own, graphs, by_layer=recipe.neighbors is not None)
     if not logits.isfinite().all():
         row = int((~logits.isfinite()).any(dim=1).nonzero()[0])
         raise InputError(f"the model's answer for {own.ids[row]!r} is not finite: its features may be out of range")
@@ -105,8 +108,11 @@ def _is_transductive(info: CheckpointInfo) -> bool:
 
 
 @torch.no_grad()
-def _logits(network: torch.nn.Module, own: OwnGraphs, graphs: list[Data]) -> Tensor:
+def _logits(network: torch.nn.Module, own: OwnGraphs, graphs: list[Data], by_layer: bool) -> Tensor:
     reference = next(network.parameters())
+    if own.task == "node" and by_layer:
+        graph = moved(graphs[0], reference.cpu())
+        return all_neighbor_logits(network, graph, InNeighbors(graph.edge_index, graph.num_nodes))
     if own.task == "node":
         return network(*node_inputs(moved(graphs[0], reference)))
     for graph in graphs:

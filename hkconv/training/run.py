@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hkconv import models
+from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
@@ -22,6 +23,7 @@ from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.layerwise import check_sampled
 from hkconv.training.loop import Epoch, fit
 from hkconv.training.own_data import keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
@@ -65,7 +67,7 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     if recipe.capture:
         check_capture(device, dataset.task)
     for name in recipe.models:
-        models.create(name, **model_config(recipe, name, dataset))
+        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
     folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
     if not resume and is_own(recipe.dataset):
         keep_own_data(folder, dataset)
@@ -248,4 +250,5 @@ def _summarize(
         versions=versions(),
         seconds=seconds,
         interrupted=interrupted,
+        sampler=None if recipe.neighbors is None else sampler_name(),
     )

@@ -14,7 +14,10 @@ class Settings:
         weight_decay: L2 penalty of the Euclidean parameters.
         epochs: the most epochs to train for.
         patience: stop after this many epochs without a better validation score.
-        batch_size: graphs in a batch; node and link tasks take everything at once.
+        batch_size: graphs in a batch or, with ``neighbors``, nodes; without, node and link tasks take everything at
+            once.
+        neighbors: for node tasks: train on mini-batches of nodes with at most so many sampled neighbours of a node in
+            each layer, from the last to the first, -1 for all; None for the whole graph at once.
         seed: of the order of batches and of negatives. It does not seed the model or its dropout.
         capture: replay the training step as a CUDA graph, which spares a small network the launch of each
             operation; for node and link tasks on a GPU.
@@ -25,6 +28,7 @@ class Settings:
     epochs: int = 200
     patience: int = 50
     batch_size: int = 32
+    neighbors: tuple[int, ...] | None = None
     seed: int = 0
     capture: bool = False
 
