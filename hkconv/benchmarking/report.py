@@ -29,7 +29,7 @@ def render_page(page: Path, results: Path) -> None:
 
     Args:
         page: a Markdown file with markers ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` for each of
-            ``layers``, ``growth``, ``epochs`` and ``large-graph``.
+            ``layers``, ``growth``, ``epochs``, ``large-graph`` and ``mini-batches``.
         results: folder of ``*.json`` files.
     """
     documents = [read_json(path, "benchmark result") for path in sorted(results.glob("*.json"))]
@@ -132,9 +132,65 @@ def render_large_graph(documents: list[Document]) -> str:
         shape, seconds = document["shape"], document["epoch_seconds"]
         later = f"{min(seconds[1:]):.1f}" if len(seconds) > 1 else NOTHING
         sizes = [f"{shape[key]:,}" for key in ("nodes", "edges", "kernels", "dim")]
-        peak = f"{document['peak_rss_bytes'] / 1e9:.1f}"
-        rows.append([_place(document), *sizes, f"{seconds[0]:.1f}", later, peak])
+        rows.append([_place(document), *sizes, f"{seconds[0]:.1f}", later, _gigabytes(document)])
     return _table(head, rows) if rows else NOT_YET
+
+
+def render_mini_batches(documents: list[Document]) -> str:
+    """Time and memory of mini-batches and of prediction as a graph grows, one table for each machine."""
+    parts = []
+    head = [
+        "nodes",
+        "edges",
+        "ms a batch",
+        "training, GB",
+        "prediction, s",
+        "prediction, GB",
+        "at once, s",
+        "at once, GB",
+    ]
+    head += ["largest difference"]
+    for document in _of_kind(documents, "mini-batches"):
+        measured = [cell for cell in document["cells"] if "training" in cell]
+        rows = [_mini_batch_row(cell, document["protocol"]["batches"]) for cell in measured]
+        failed = [
+            (f"{cell['shape']['nodes']:,} nodes", {"skipped": cell["failed"]})
+            for cell in document["cells"]
+            if "failed" in cell
+        ]
+        parts += [f"### {_place(document)}", _table(head, rows), *_growth_line(measured), *_skipped(failed)]
+        parts += [_footer(document)]
+    return _joined(parts)
+
+
+def _mini_batch_row(cell: Document, batches: int) -> list[str]:
+    shape = cell["shape"]
+    row = [f"{shape['nodes']:,}", f"{shape['edges']:,}", _number(1e3 * cell["training"]["seconds"] / batches)]
+    row += [_gigabytes(cell["training"])]
+    for part in ("prediction", "at_once"):
+        row += [_number(cell[part]["seconds"]), _gigabytes(cell[part])]
+    return [*row, f"{cell['largest_difference']:.1e}"]
+
+
+def _growth_line(cells: list[Document]) -> list[str]:
+    """How everything grows from the first size to the last."""
+    if len(cells) < 2:
+        return []
+    first, last = cells[0], cells[-1]
+    figures = {
+        "nodes and edges": last["shape"]["nodes"] / first["shape"]["nodes"],
+        "time of a batch": last["training"]["seconds"] / first["training"]["seconds"],
+        "memory of training": last["training"]["peak_rss_bytes"] / first["training"]["peak_rss_bytes"],
+        "time of prediction": last["prediction"]["seconds"] / first["prediction"]["seconds"],
+        "memory of prediction": last["prediction"]["peak_rss_bytes"] / first["prediction"]["peak_rss_bytes"],
+    }
+    return [
+        "From the first row to the last: " + ", ".join(f"{name} x {value:.2g}" for name, value in figures.items()) + "."
+    ]
+
+
+def _gigabytes(measured: Document) -> str:
+    return f"{measured['peak_rss_bytes'] / 1e9:.1f}"
 
 
 NOT_YET = "No result file yet."
@@ -143,6 +199,7 @@ SECTIONS = {
     "growth": render_growth,
     "epochs": render_epochs,
     "large-graph": render_large_graph,
+    "mini-batches": render_mini_batches,
 }
 
 
