@@ -106,7 +106,8 @@ def all_neighbor_logits(
 ) -> Tensor:
     """Logits of nodes from all their neighbours, in evaluation mode.
 
-    HKN and the other hyperbolic networks go layer by layer; a network of another kind takes the whole graph at once.
+    HKN and the other hyperbolic networks go layer by layer. A network of another kind takes the whole graph at once, as
+    does HKN where one of its levers needs that.
 
     Args:
         model: of a node task, on its device.
@@ -120,7 +121,7 @@ def all_neighbor_logits(
     """
     model.eval()
     device = next(model.parameters()).device
-    if not isinstance(model, HyperbolicNetwork):
+    if not isinstance(model, HyperbolicNetwork) or model.whole_graph_for is not None:
         logits = model(*(part.to(device) for part in node_inputs(graph)))
         return logits if nodes is None else logits[nodes.to(device)]
     asked = torch.arange(neighbors.num_nodes) if nodes is None else nodes

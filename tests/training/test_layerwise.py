@@ -94,9 +94,13 @@ def test_on_real_data(real_data):
     torch.testing.assert_close(found, whole_logits(model, graph), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gcnii", "mlp"])
-def test_other_networks_take_the_whole_graph(graph, name):
-    model = create(name, in_features=4, hidden_dim=5, num_classes=3, num_layers=2, dropout=0.5)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("gcn", {}), ("gcnii", {}), ("mlp", {}), ("hkn", {"directions": True}), ("hkn", {"structure": True})],
+)
+def test_what_cannot_go_layer_by_layer_takes_the_whole_graph(graph, name, options):
+    options = {**options, "num_nodes": 200} if "structure" in options else options
+    model = hyperbolic(name, dropout=0.5, **options)
     some = torch.tensor([5, 0])
     found = all_neighbor_logits(model, graph, InNeighbors(graph.edge_index, 200), some)
     torch.testing.assert_close(found, whole_logits(model, graph)[some])
