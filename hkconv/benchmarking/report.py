@@ -138,55 +138,50 @@ def render_large_graph(documents: list[Document]) -> str:
 
 def render_mini_batches(documents: list[Document]) -> str:
     """Time and memory of mini-batches and of prediction as a graph grows, one table for each machine."""
+    asked = [f"{way}, {unit}" for way in ("prediction", "at once") for unit in ("s", "GB")]
+    head = ["nodes", "edges", "ms a batch", "training, GB", *asked, "largest difference"]
     parts = []
-    head = [
-        "nodes",
-        "edges",
-        "ms a batch",
-        "training, GB",
-        "prediction, s",
-        "prediction, GB",
-        "at once, s",
-        "at once, GB",
-    ]
-    head += ["largest difference"]
     for document in _of_kind(documents, "mini-batches"):
-        measured = [cell for cell in document["cells"] if "training" in cell]
+        measured = [cell for cell in document["cells"] if "failed" not in cell]
         rows = [_mini_batch_row(cell, document["protocol"]["batches"]) for cell in measured]
         failed = [
             (f"{cell['shape']['nodes']:,} nodes", {"skipped": cell["failed"]})
             for cell in document["cells"]
             if "failed" in cell
         ]
-        parts += [f"### {_place(document)}", _table(head, rows), *_growth_line(measured), *_skipped(failed)]
-        parts += [_footer(document)]
+        lines = [*_growth_line(measured), *_skipped(failed), _footer(document)]
+        parts += [f"### {_place(document)}", _table(head, rows), *lines]
     return _joined(parts)
 
 
 def _mini_batch_row(cell: Document, batches: int) -> list[str]:
     shape = cell["shape"]
-    row = [f"{shape['nodes']:,}", f"{shape['edges']:,}", _number(1e3 * cell["training"]["seconds"] / batches)]
+    row = [f"{shape['nodes']:,}", f"{shape['edges']:,}", _both_times(cell["training"], 1e3 / batches)]
     row += [_gigabytes(cell["training"])]
     for part in ("prediction", "at_once"):
-        row += [_number(cell[part]["seconds"]), _gigabytes(cell[part])]
+        row += [_both_times(cell[part]), _gigabytes(cell[part])]
     return [*row, f"{cell['largest_difference']:.1e}"]
 
 
 def _growth_line(cells: list[Document]) -> list[str]:
-    """How everything grows from the first size to the last."""
+    """How everything grows from the first size to the last; times are those of the processor."""
     if len(cells) < 2:
         return []
     first, last = cells[0], cells[-1]
     figures = {
         "nodes and edges": last["shape"]["nodes"] / first["shape"]["nodes"],
-        "time of a batch": last["training"]["seconds"] / first["training"]["seconds"],
+        "time of a batch": last["training"]["cpu_seconds"] / first["training"]["cpu_seconds"],
         "memory of training": last["training"]["peak_rss_bytes"] / first["training"]["peak_rss_bytes"],
-        "time of prediction": last["prediction"]["seconds"] / first["prediction"]["seconds"],
+        "time of prediction": last["prediction"]["cpu_seconds"] / first["prediction"]["cpu_seconds"],
         "memory of prediction": last["prediction"]["peak_rss_bytes"] / first["prediction"]["peak_rss_bytes"],
     }
-    return [
-        "From the first row to the last: " + ", ".join(f"{name} x {value:.2g}" for name, value in figures.items()) + "."
-    ]
+    listed = ", ".join(f"{name} x {value:.2g}" for name, value in figures.items())
+    return [f"From the first row to the last: {listed}."]
+
+
+def _both_times(measured: Document, factor: float = 1.0) -> str:
+    """On the clock and, in brackets, of the processor."""
+    return f"{_number(factor * measured['seconds'])} ({_number(factor * measured['cpu_seconds'])})"
 
 
 def _gigabytes(measured: Document) -> str:

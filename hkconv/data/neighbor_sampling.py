@@ -76,7 +76,7 @@ class InNeighbors:
             raise InputError(f"nodes must lie in [0, {self.num_nodes}), got {span}")
         limits = np.array(num_neighbors, np.int64)
         node, row, col, edge, *sizes = _walk(
-            nodes.long().numpy(), limits, np.uint64(seed), self._pointer, self._source, self._number
+            nodes.long().contiguous().numpy(), limits, np.uint64(seed), self._pointer, self._source, self._number
         )
         return SamplerOutput(
             torch.from_numpy(node),

@@ -311,13 +311,9 @@ def make_task(
     Returns:
         The task.
     """
-    if neighbors is not None and not isinstance(dataset, NodeDataset):
-        raise InputError(
-            f"neighbors must be none for the {dataset.task} task: they are sampled for the node task alone"
-        )
+    if isinstance(dataset, NodeDataset) and neighbors is not None:
+        return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
     if isinstance(dataset, NodeDataset):
-        if neighbors is not None:
-            return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
         return NodeTask(dataset, split, reference)
     if isinstance(dataset, GraphDataset):
         kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask

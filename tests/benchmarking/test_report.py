@@ -61,10 +61,10 @@ LARGE = {
 
 
 def of_size(factor):
-    measured = {"seconds": 50.0 * factor, "peak_rss_bytes": 1_000_000_000 * factor}
+    measured = {"seconds": 50.0 * factor, "cpu_seconds": 20.0 * factor, "peak_rss_bytes": 1_000_000_000 * factor}
     return {
         "shape": {**SHAPE, "nodes": 1000 * factor},
-        "training": {"seconds": 20.0, "peak_rss_bytes": 2_000_000_000},
+        "training": {"seconds": 20.0, "cpu_seconds": 10.0, "peak_rss_bytes": 2_000_000_000},
         "prediction": measured,
         "at_once": measured,
         "largest_difference": 1.5e-6,
@@ -114,7 +114,7 @@ def test_renders_figures_ratios_and_reasons(page, results):
     assert "| texas | 3.00 (1.50 to 6.00) | 2.00 (1.00 to 4.00) | 1.50 | 21.0 | 7.60 | 8.40 | 25.0 | 2.8 |" in text
     assert "* ptc: no data" in text
     assert "| Some CPU, 2 cores | 2,277 | 62,000 | 6 | 16 | 5.0 | 4.0 | 3.0 |" in text
-    assert "| 1,000 | 62,000 | 100 | 2.0 | 50.0 | 1.0 | 50.0 | 1.0 | 1.5e-06 |" in text
+    assert "| 1,000 | 62,000 | 100 (50.0) | 2.0 | 50.0 (20.0) | 1.0 | 50.0 (20.0) | 1.0 | 1.5e-06 |" in text
     assert "nodes and edges x 4, time of a batch x 1, memory of training x 1, time of prediction x 4, memory of" in text
     assert "* 9,000 nodes: MemoryError" in text
 
