@@ -73,11 +73,11 @@ def run_large_graph(
     document = {**header("large-graph", cpu, seed, protocol), "shape": asdict(shape)}
     tell("compiling on a small graph")
     small = make_dataset(replace(shape, nodes=1000, edges=10000), seed)
-    training_epoch(_model(shape, num_layers, backend, seed), small, settings)()
+    training_epoch(make_model(shape, num_layers, backend, seed), small, settings)()
     tell(f"making {shape.nodes:,} nodes and {shape.edges:,} edges")
     dataset = make_dataset(shape, seed)
     document["hub_share"] = hub_share(dataset.graph.edge_index)
-    epoch = training_epoch(_model(shape, num_layers, backend, seed), dataset, settings)
+    epoch = training_epoch(make_model(shape, num_layers, backend, seed), dataset, settings)
     forget_peak()
     document |= {"rss_before_bytes": resident_bytes(), "epoch_seconds": [], "losses": []}
     for number in range(1, epochs + 1):
@@ -88,7 +88,8 @@ def run_large_graph(
     return {**document, "peak_rss_bytes": peak_resident_bytes()}
 
 
-def _model(shape: Shape, num_layers: int, backend: str, seed: int) -> HKN:
+def make_model(shape: Shape, num_layers: int, backend: str, seed: int) -> HKN:
+    """HKN with a root branch, of the width of the features."""
     seed_everything(seed)
     return HKN(
         shape.dim, shape.dim, NUM_CLASSES, num_layers=num_layers, kernel_size=shape.kernels, root=True, backend=backend

@@ -52,7 +52,7 @@ def header(benchmark: str, device: torch.device, seed: int, protocol: dict[str, 
     """What every result file begins with.
 
     Args:
-        benchmark: ``"layers"``, ``"epochs"`` or ``"large-graph"``.
+        benchmark: ``"layers"``, ``"epochs"``, ``"large-graph"`` or ``"mini-batches"``.
         device: where it runs.
         seed: of everything random.
         protocol: how it measures.

@@ -29,7 +29,7 @@ def render_page(page: Path, results: Path) -> None:
 
     Args:
         page: a Markdown file with markers ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->`` for each of
-            ``layers``, ``growth``, ``epochs`` and ``large-graph``.
+            ``layers``, ``growth``, ``epochs``, ``large-graph`` and ``mini-batches``.
         results: folder of ``*.json`` files.
     """
     documents = [read_json(path, "benchmark result") for path in sorted(results.glob("*.json"))]
@@ -132,9 +132,60 @@ def render_large_graph(documents: list[Document]) -> str:
         shape, seconds = document["shape"], document["epoch_seconds"]
         later = f"{min(seconds[1:]):.1f}" if len(seconds) > 1 else NOTHING
         sizes = [f"{shape[key]:,}" for key in ("nodes", "edges", "kernels", "dim")]
-        peak = f"{document['peak_rss_bytes'] / 1e9:.1f}"
-        rows.append([_place(document), *sizes, f"{seconds[0]:.1f}", later, peak])
+        rows.append([_place(document), *sizes, f"{seconds[0]:.1f}", later, _gigabytes(document)])
     return _table(head, rows) if rows else NOT_YET
+
+
+def render_mini_batches(documents: list[Document]) -> str:
+    """Time and memory of mini-batches and of prediction as a graph grows, one table for each machine."""
+    asked = [f"{way}, {unit}" for way in ("prediction", "at once") for unit in ("s", "GB")]
+    head = ["nodes", "edges", "ms a batch", "training, GB", *asked, "largest difference"]
+    parts = []
+    for document in _of_kind(documents, "mini-batches"):
+        measured = [cell for cell in document["cells"] if "failed" not in cell]
+        rows = [_mini_batch_row(cell, document["protocol"]["batches"]) for cell in measured]
+        failed = [
+            (f"{cell['shape']['nodes']:,} nodes", {"skipped": cell["failed"]})
+            for cell in document["cells"]
+            if "failed" in cell
+        ]
+        lines = [*_growth_line(measured), *_skipped(failed), _footer(document)]
+        parts += [f"### {_place(document)}", _table(head, rows), *lines]
+    return _joined(parts)
+
+
+def _mini_batch_row(cell: Document, batches: int) -> list[str]:
+    shape = cell["shape"]
+    row = [f"{shape['nodes']:,}", f"{shape['edges']:,}", _both_times(cell["training"], 1e3 / batches)]
+    row += [_gigabytes(cell["training"])]
+    for part in ("prediction", "at_once"):
+        row += [_both_times(cell[part]), _gigabytes(cell[part])]
+    return [*row, f"{cell['largest_difference']:.1e}"]
+
+
+def _growth_line(cells: list[Document]) -> list[str]:
+    """How everything grows from the first size to the last; times are those of the processor."""
+    if len(cells) < 2:
+        return []
+    first, last = cells[0], cells[-1]
+    figures = {
+        "nodes and edges": last["shape"]["nodes"] / first["shape"]["nodes"],
+        "time of a batch": last["training"]["cpu_seconds"] / first["training"]["cpu_seconds"],
+        "memory of training": last["training"]["peak_rss_bytes"] / first["training"]["peak_rss_bytes"],
+        "time of prediction": last["prediction"]["cpu_seconds"] / first["prediction"]["cpu_seconds"],
+        "memory of prediction": last["prediction"]["peak_rss_bytes"] / first["prediction"]["peak_rss_bytes"],
+    }
+    listed = ", ".join(f"{name} x {value:.2g}" for name, value in figures.items())
+    return [f"From the first row to the last: {listed}."]
+
+
+def _both_times(measured: Document, factor: float = 1.0) -> str:
+    """On the clock and, in brackets, of the processor."""
+    return f"{_number(factor * measured['seconds'])} ({_number(factor * measured['cpu_seconds'])})"
+
+
+def _gigabytes(measured: Document) -> str:
+    return f"{measured['peak_rss_bytes'] / 1e9:.1f}"
 
 
 NOT_YET = "No result file yet."
@@ -143,6 +194,7 @@ SECTIONS = {
     "growth": render_growth,
     "epochs": render_epochs,
     "large-graph": render_large_graph,
+    "mini-batches": render_mini_batches,
 }
 
 

@@ -27,7 +27,8 @@ def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings)
     reference = next(model.parameters())
     if settings.capture:
         check_capture(reference.device, dataset.task)
-    task = make_task(dataset, dataset.splits[0], reference, batch_size=settings.batch_size, seed=settings.seed)
+    batching = {"batch_size": settings.batch_size, "neighbors": settings.neighbors, "seed": settings.seed}
+    task = make_task(dataset, dataset.splits[0], reference, **batching)
     optimizer = RiemannianAdam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
     )

@@ -21,7 +21,7 @@ def recipe_option(entry: Field) -> inspect.Parameter:
         A parameter that is None where the user says nothing, so that a recipe file shows through.
     """
     rule = rule_of(entry)
-    kind = str if rule.kind is tuple else rule.kind
+    kind = str if rule.kind in (tuple, list) else rule.kind
     if entry.name == "dataset":
         return option(entry.name, kind, typer.Argument(help=rule.help, show_default=entry.default))
     name = entry.name.replace("_", "-")

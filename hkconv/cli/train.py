@@ -21,6 +21,8 @@ from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
 if TYPE_CHECKING:
     from hkconv.training.summary import RunSummary, Spread
 
+SAMPLERS = {"numba": "hkconv (Numba)", "pyg-lib": "PyG (pyg-lib)", "torch-sparse": "PyG (torch-sparse)"}
+
 
 def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     """Train HKN and, for scale, an MLP and a GCN on the same splits, and print one table.
@@ -96,6 +98,10 @@ def _footer(summary: "RunSummary") -> list[str]:
         shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
     lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
+    if summary.sampler is not None:
+        sizes = ", ".join("all" if number < 0 else str(number) for number in recipe.neighbors)
+        batches = f"batches of {count(recipe.batch_size, 'node')}, {sizes} neighbours a layer"
+        lines.insert(2, f"{batches}, sampled by {SAMPLERS[summary.sampler]}")
     if not summary.interrupted:
         return lines
     kept = [str(result.cell) for result in summary.cells if result.interrupted]

@@ -142,6 +142,11 @@ class HKN(Pretrained, HyperbolicNetwork):
             make_embedding=make_embedding,
             curvature=_own(curvature, learn_curvature),
         )
+        self.counts_neighbors = mass
+        if structure:
+            self.whole_graph_for = "structure, rows of the adjacency matrix"
+        elif directions:
+            self.whole_graph_for = "directions, edges out of a node, which a sample of those into it lacks"
         is_bare = norm is None and hidden_act is None
         self.norms = torch.nn.ModuleList(
             torch.nn.Identity() if is_bare else HNorm(hidden_dim, norm, hidden_act, curvature=own)
@@ -164,23 +169,33 @@ class HKN(Pretrained, HyperbolicNetwork):
             return super().embed(x, edge_index, edge_weight)
         return self.embedding(F.dropout(x, self.dropout, self.training), edge_index, edge_weight)
 
-    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
-        found = [self.embed(x, edge_index, edge_weight)]
-        curvature = self.embedding.curvature
-        for conv, norm in zip(self.convs, self.norms):
-            points = rescale(found[-1], curvature, conv.curvature)
-            found.append(norm(conv(points, edge_index, edge_weight)))
-            curvature = conv.curvature
-        return found
+    def layer(
+        self,
+        number: int,
+        points: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        targets: int | None = None,
+    ) -> Tensor:
+        conv, before = self.convs[number], self.convs[number - 1] if number else self.embedding
+        points = rescale(points, before.curvature, conv.curvature)
+        # Where nothing is dropped, the others need not be targets; dropout is drawn once for both ends of an edge.
+        drops = self.training and self.dropout > 0
+        ends = points if targets is None or drops else (points, points[:targets])
+        return self.norms[number](conv(ends, edge_index, edge_weight)[:targets])
+
+    @property
+    def layers_read(self) -> int:
+        return len(self.early_readouts) + 1
 
     def read_layers(
         self, points: list[Tensor], batch: Tensor | None, batch_size: int | None, pairs: Tensor | None
     ) -> Tensor:
         readouts = [*self.early_readouts, self]
-        layers = [self.embedding, *self.convs][-len(readouts) :]
+        layers = [self.embedding, *self.convs][-self.layers_read :]
         read = [
             readout.read(rescale(found, layer.curvature, readout.read_curvature), batch, batch_size, pairs)
-            for readout, layer, found in zip(readouts, layers, points[-len(readouts) :])
+            for readout, layer, found in zip(readouts, layers, points[-self.layers_read :])
         ]
         return sum(read[1:], start=read[0])
 

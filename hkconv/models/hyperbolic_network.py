@@ -41,6 +41,11 @@ class HyperbolicNetwork(Readout):
         - **output**: logits ``(N, num_classes)``, ``(batch_size, num_classes)`` or ``(P,)``
     """
 
+    #: Why it needs the whole graph and no sample of it will do; None where one will.
+    whole_graph_for: str | None = None
+    #: Whether it looks at how many neighbours a node has, so that a few must weigh as much as all of them.
+    counts_neighbors = False
+
     def __init__(
         self,
         in_features: int,
@@ -89,9 +94,31 @@ class HyperbolicNetwork(Readout):
     def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
         """The points of all nodes after the embedding and after each layer, ``(N, hidden_dim+1)`` each."""
         found = [self.embed(x, edge_index, edge_weight)]
-        for conv in self.convs:
-            found.append(conv(found[-1], edge_index, edge_weight))
+        for number in range(len(self.convs)):
+            found.append(self.layer(number, found[-1], edge_index, edge_weight))
         return found
+
+    def layer(
+        self,
+        number: int,
+        points: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        targets: int | None = None,
+    ) -> Tensor:
+        """The points after one layer, from those before it.
+
+        Args:
+            number: of the layer, from 0.
+            points: of some nodes, ``(N, hidden_dim+1)``.
+            edge_index, edge_weight: the edges between them.
+            targets: how many of the nodes, the first ones, have all their edges; the others are left out of what
+                comes back. None for all nodes.
+
+        Returns:
+            Points ``(targets, hidden_dim+1)``.
+        """
+        return self.convs[number](points, edge_index, edge_weight)[:targets]
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The points of all nodes after the last layer, ``(N, hidden_dim+1)``."""
@@ -109,6 +136,11 @@ class HyperbolicNetwork(Readout):
     ) -> Tensor:
         points = self.layer_points(x, edge_index, edge_weight)
         return self.read_layers(points, batch, batch_size, pairs)
+
+    @property
+    def layers_read(self) -> int:
+        """How many of the last entries of :meth:`layer_points` the logits are read off."""
+        return 1
 
     def read_layers(
         self, points: list[Tensor], batch: Tensor | None, batch_size: int | None, pairs: Tensor | None

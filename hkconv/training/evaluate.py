@@ -82,7 +82,9 @@ def load_training(folder: Path, cell: Cell, dataset: Dataset, device: torch.devi
     model, info = load_checkpoint(folder / cell.folder, expected=cell.model)
     check_same_data(info.dataset, describe_dataset(dataset), folder / cell.folder)
     model.to(device)
-    return model, make_task(dataset, dataset.splits[cell.split], next(model.parameters()))
+    # A graph that was too large to train on at once is too large to test on at once.
+    neighbors = info.training.get("neighbors")
+    return model, make_task(dataset, dataset.splits[cell.split], next(model.parameters()), neighbors=neighbors)
 
 
 def check_same_data(trained_on: dict, found: dict, folder: Path) -> None:

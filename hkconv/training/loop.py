@@ -16,6 +16,7 @@ from hkconv.training.compilation import compiled
 from hkconv.training.distributed import ALONE, LostProcessError, Processes, shared_step
 from hkconv.training.finite import first_non_finite, largest_parameter
 from hkconv.training.guard import ADVICE, DivergenceError, Guard
+from hkconv.training.layerwise import check_sampled
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.precision import Precision
 from hkconv.training.rewind import Rewind
@@ -98,7 +99,9 @@ def fit(
     reference = next(model.parameters())
     if settings.capture:
         check_capture(reference.device, dataset.task, model)
-    task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
+    check_sampled(model, dataset.task, settings)
+    batching = {"batch_size": settings.batch_size, "neighbors": settings.neighbors, "seed": settings.seed}
+    task = make_task(dataset, split, reference, **batching)
     task.divide_among(processes)
     processes.copy_model(model)
     trainer = _Trainer(model, task, settings, processes)

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from hkconv import models
 from hkconv.data.checks import UNKNOWN
+from hkconv.data.neighbor_sampling import InNeighbors
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.loading import Preparation, prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
@@ -16,10 +17,11 @@ from hkconv.errors import InputError
 from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint
 from hkconv.training.devices import find_device
 from hkconv.training.graph_batches import PackedGraphs
+from hkconv.training.layerwise import all_neighbor_logits, node_inputs
 from hkconv.training.own_data import find_schema, preparation_of
 from hkconv.training.run import read_recipe, read_result, trained_cells
 from hkconv.training.summary import CellResult
-from hkconv.training.tasks import GRAPHS_AT_ONCE, graph_logits, moved, node_inputs
+from hkconv.training.tasks import GRAPHS_AT_ONCE, graph_logits, moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ class Predictor:
         result: the training.
         info: of its checkpoint.
         network: its model, in evaluation mode.
+        by_layer: whether its graph may be too large to be taken at once.
     """
 
     folder: Path
@@ -65,6 +68,7 @@ class Predictor:
     result: CellResult
     info: CheckpointInfo
     network: torch.nn.Module
+    by_layer: bool
 
     @property
     def is_of_one_graph(self) -> bool:
@@ -78,7 +82,7 @@ class Predictor:
                 f"model {self.info.model!r} of run {self.folder} knows the nodes of one graph alone and cannot predict "
                 "on a changed one: train another model, or hkn without structure"
             )
-        logits = _logits(self.network, own, prepared_graphs(own, self.preparation))
+        logits = _logits(self.network, own, prepared_graphs(own, self.preparation), self.by_layer)
         if not logits.isfinite().all():
             row = int((~logits.isfinite()).any(dim=1).nonzero()[0])
             raise InputError(f"the model's answer for {own.ids[row]!r} is not finite: its features may be out of range")
@@ -122,7 +126,8 @@ def load_predictor(folder: Path | str, *, model: str | None = None, device: str 
     place = folder / result.cell.folder
     network, info = load_checkpoint(place, expected=result.model)
     _check_network(info, schema, place)
-    return Predictor(folder, schema, preparation_of(recipe), result, info, network.to(find_device(device)))
+    by_layer = recipe.neighbors is not None
+    return Predictor(folder, schema, preparation_of(recipe), result, info, network.to(find_device(device)), by_layer)
 
 
 def best_training(folder: Path, model: str | None = None) -> CellResult:
@@ -150,8 +155,11 @@ def _check_network(info: CheckpointInfo, schema: Schema, place: Path) -> None:
 
 
 @torch.no_grad()
-def _logits(network: torch.nn.Module, own: OwnGraphs, graphs: list[Data]) -> Tensor:
+def _logits(network: torch.nn.Module, own: OwnGraphs, graphs: list[Data], by_layer: bool) -> Tensor:
     reference = next(network.parameters())
+    if own.task == "node" and by_layer:
+        graph = moved(graphs[0], reference.cpu())
+        return all_neighbor_logits(network, graph, InNeighbors(graph.edge_index, graph.num_nodes))
     if own.task == "node":
         return network(*node_inputs(moved(graphs[0], reference)))
     for graph in graphs:

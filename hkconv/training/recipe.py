@@ -80,7 +80,17 @@ class Recipe:
     dropout: float = number(0.2, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
     epochs: int = whole(Settings.epochs, 1, "The most epochs to train for.")
     patience: int = whole(Settings.patience, 1, "Stop after this many epochs without a better validation score.")
-    batch_size: int = whole(Settings.batch_size, 1, "Graphs in a batch of a graph task.")
+    batch_size: int = whole(Settings.batch_size, 1, "Graphs in a batch of a graph task; nodes, with --neighbors.")
+    neighbors: tuple[int, ...] | None = rule_field(
+        None,
+        Rule(
+            list,
+            "whole numbers such as 15,10, each at least 1 or, for all neighbours, -1",
+            lambda numbers: len(numbers) > 0 and all(number > 0 or number == -1 for number in numbers),
+            "Train nodes in mini-batches on this many sampled neighbours a layer, such as 15,10.",
+            optional=True,
+        ),
+    )
     num_splits: int = whole(3, 1, "How many of the dataset's splits to train on; OGB's have one.")
     seeds: int = whole(1, 1, "How many trainings on each split.")
     seed: int = whole(0, 0, "First seed.")
@@ -99,10 +109,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.neighbors is not None and len(self.neighbors) != self.num_layers:
+            raise InputError(
+                f"neighbors must have a number for each of the {self.num_layers} layers, got {len(self.neighbors)}"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON can hold them."""
-        return {**asdict(self), "models": list(self.models)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:

@@ -17,7 +17,8 @@ class Rule:
     """What a field accepts.
 
     Args:
-        kind: ``int``, ``float``, ``bool``, ``str`` or ``tuple`` (of names).
+        kind: ``int``, ``float``, ``bool``, ``str``, ``tuple`` (of names) or ``list`` (of whole numbers; they become a
+            tuple).
         accepts: the accepted values in words, for the error message.
         test: whether a value of the right kind is accepted.
         help: what the field is for, for ``--help``.
@@ -57,6 +58,8 @@ def _convert(value: Any, kind: type) -> Any:
         names = value.split(",") if isinstance(value, str) else value
         is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
         return tuple(name.strip() for name in names) if is_list else None
+    if kind is list:
+        return _whole_numbers(value.split(",") if isinstance(value, str) else value)
     if kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             return float(value)
@@ -64,6 +67,16 @@ def _convert(value: Any, kind: type) -> Any:
             return None
     # A bool is an int to Python, but not to a person who writes `epochs: yes`.
     return value if type(value) is kind else None
+
+
+def _whole_numbers(values: Any) -> tuple[int, ...] | None:
+    """Whole numbers, or text that says some, as a tuple."""
+    if not isinstance(values, list | tuple) or not all(type(value) in (int, str) for value in values):
+        return None
+    try:
+        return tuple(int(value) for value in values)
+    except ValueError:
+        return None
 
 
 def whole(default: int | None, least: int, help: str, *, optional: bool = False) -> Any:

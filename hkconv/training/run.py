@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hkconv import models
+from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
 from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
@@ -24,6 +25,7 @@ from hkconv.training.distributed import ALONE, Processes, joined
 from hkconv.training.environment import versions
 from hkconv.training.files import make_folder, read_json, write_json
 from hkconv.training.guard import DivergenceError
+from hkconv.training.layerwise import check_sampled
 from hkconv.training.loop import Epoch, FitResult, fit
 from hkconv.training.own_data import keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
@@ -80,9 +82,9 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     if processes.count > 1:
         if recipe.precision != "float32":
             raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
-        make_task(dataset, dataset.splits[0], torch.empty(0)).divide_among(processes)
+        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=recipe.neighbors).divide_among(processes)
     for name in recipe.models:
-        models.create(name, **model_config(recipe, name, dataset))
+        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
     folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
     processes.goes_on = f"hkconv train --resume {folder}"
     cells = list_cells(recipe)
@@ -311,4 +313,5 @@ def _summarize(
         versions=versions(),
         seconds=seconds,
         interrupted=interrupted,
+        sampler=None if recipe.neighbors is None else sampler_name(),
     )

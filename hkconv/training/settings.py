@@ -16,7 +16,10 @@ class Settings:
         weight_decay: L2 penalty of the Euclidean parameters.
         epochs: the most epochs to train for.
         patience: stop after this many epochs without a better validation score.
-        batch_size: graphs in a batch; node and link tasks take everything at once.
+        batch_size: graphs in a batch or, with ``neighbors``, nodes; without, node and link tasks take everything at
+            once.
+        neighbors: for node tasks: train on mini-batches of nodes with at most so many sampled neighbours of a node in
+            each layer, from the last to the first, -1 for all; None for the whole graph at once.
         precision: of the training step: ``"bf16"`` or ``"fp16"`` for autocast, with the geometry in float32;
             ``"float32"`` for the model as it is. Validation and test are measured with the model as it is.
         compile: train and validate with ``torch.compile``, which takes a minute or more before the first step.
@@ -30,6 +33,7 @@ class Settings:
     epochs: int = 200
     patience: int = 50
     batch_size: int = 32
+    neighbors: tuple[int, ...] | None = None
     precision: str = "float32"
     compile: bool = False
     seed: int = 0

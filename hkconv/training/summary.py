@@ -108,6 +108,7 @@ class RunSummary:
         versions: of the software.
         seconds: wall time of this call, without trainings that an earlier one had finished.
         interrupted: whether Ctrl-C ended the run.
+        sampler: what sampled neighbours, ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``; None where nothing did.
     """
 
     folder: Path
@@ -121,6 +122,7 @@ class RunSummary:
     versions: dict[str, str]
     seconds: float
     interrupted: bool
+    sampler: str | None = None
 
     @property
     def models(self) -> list[ModelSummary]:
@@ -142,6 +144,7 @@ class RunSummary:
             "cells": [asdict(result) for result in self.cells],
             "recipe": self.recipe.as_dict(),
             "device": self.device,
+            "sampler": self.sampler,
             "versions": self.versions,
             "seconds": self.seconds,
         }

@@ -1,7 +1,7 @@
 """What a batch, a loss and a metric are: for nodes, for graphs and for links."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ from torch_geometric.data import Data
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
 from hkconv.data.binary_features import write_out
 from hkconv.data.checks import both_answers
+from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.data.seeding import seeded_generator
 from hkconv.errors import InputError
 from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.graph_batches import GraphBatch, PackedGraphs
+from hkconv.training.layerwise import all_neighbor_logits, node_inputs, sampled_logits
 from hkconv.training.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
@@ -123,6 +125,56 @@ class NodeTask(Task):
 
     def chance_score(self) -> float:
         return _majority_accuracy(self.labels["train"], self.labels["test"])
+
+
+class SampledNodeTask(NodeTask):
+    """Node classification in shuffled mini-batches of training nodes, each with a sample of their neighbours.
+
+    Scores are those of all neighbours. The graph stays on the host; a batch goes to the device of the model. Of several
+    processes each samples the neighbours of its own nodes.
+    """
+
+    is_divisible = True
+
+    def __init__(
+        self,
+        dataset: NodeDataset,
+        split: Split,
+        reference: Tensor,
+        num_neighbors: Sequence[int],
+        batch_size: int,
+        seed: int,
+    ):
+        self.device, self.batch_size = reference.device, batch_size
+        self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype))
+        self.neighbors = InNeighbors(self.graph.edge_index, self.graph.num_nodes)
+        self.graph.in_degree = self.neighbors.degree()
+        self.parts = split.parts
+        self.labels = {name: self.graph.y[members].to(self.device) for name, members in self.parts.items()}
+        self.generator, self.sampling = seeded_generator(seed, BATCH_STREAM), torch.Generator()
+        self.loader = neighbor_loader(
+            self.graph, num_neighbors, split.train, neighbors=self.neighbors, generator=self.sampling
+        )
+
+    def batches(self) -> Iterator[Data | None]:
+        order = torch.randperm(len(self.parts["train"]), generator=self.generator)
+        return map(self._sample, order.split(self.batch_size))
+
+    def _sample(self, members: Tensor) -> Data | None:
+        # Drawn alike in all processes, whatever their parts then draw.
+        seed = int(torch.randint(2**32, (), generator=self.generator))
+        self.sampling.manual_seed(seed * self.processes.count + self.processes.rank)
+        share = self.processes.share(members)
+        return self.loader(share).to(self.device) if len(share) else None
+
+    def weight(self, batch: Data) -> int:
+        return batch.batch_size
+
+    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
+        return F.cross_entropy(sampled_logits(model, batch), batch.y[: batch.batch_size])
+
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        return all_neighbor_logits(model, self.graph, self.neighbors, self.parts[part]), self.labels[part]
 
 
 class GraphTask(Task):
@@ -280,7 +332,13 @@ class LinkTask(Task):
 
 
 def make_task(
-    dataset: Dataset, split: Split | LinkSplit, reference: Tensor, *, batch_size: int = 32, seed: int = 0
+    dataset: Dataset,
+    split: Split | LinkSplit,
+    reference: Tensor,
+    *,
+    batch_size: int = 32,
+    neighbors: Sequence[int] | None = None,
+    seed: int = 0,
 ) -> Task:
     """The task that a dataset is for.
 
@@ -288,24 +346,23 @@ def make_task(
         dataset: graphs and labels.
         split: one of the dataset's.
         reference: a tensor with the device and the floating-point type that the features are brought to.
-        batch_size: graphs in a batch of a graph task; the other tasks take all at once.
+        batch_size: graphs in a batch of a graph task, or nodes in one of sampled neighbours; other tasks take all at
+            once.
+        neighbors: of a node task: the most neighbours of a node that are sampled in each layer, from the last to the
+            first, -1 for all; None trains on the whole graph.
         seed: of the order of batches and of the negatives of a link task.
 
     Returns:
         The task.
     """
+    if isinstance(dataset, NodeDataset) and neighbors is not None:
+        return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
     if isinstance(dataset, NodeDataset):
         return NodeTask(dataset, split, reference)
     if isinstance(dataset, GraphDataset):
         kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
         return kind(dataset, split, reference, batch_size, seed)
     return LinkTask(dataset, split, reference, seed)
-
-
-def node_inputs(graph: Data) -> tuple[Tensor, ...]:
-    """What a network is called with for the nodes of one graph: features, edges and, if there are some, weights."""
-    given = (graph.x, graph.edge_index)
-    return given if graph.edge_weight is None else (*given, graph.edge_weight)
 
 
 def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | None, dtype: torch.dtype) -> Tensor:

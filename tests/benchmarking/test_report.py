@@ -60,6 +60,25 @@ LARGE = {
 }
 
 
+def of_size(factor):
+    measured = {"seconds": 50.0 * factor, "cpu_seconds": 20.0 * factor, "peak_rss_bytes": 1_000_000_000 * factor}
+    return {
+        "shape": {**SHAPE, "nodes": 1000 * factor},
+        "training": {"seconds": 20.0, "cpu_seconds": 10.0, "peak_rss_bytes": 2_000_000_000},
+        "prediction": measured,
+        "at_once": measured,
+        "largest_difference": 1.5e-6,
+    }
+
+
+MINI_BATCHES = {
+    **COMMON,
+    "benchmark": "mini-batches",
+    "protocol": {"batches": 200},
+    "cells": [of_size(1), of_size(4), {"shape": {**SHAPE, "nodes": 9000}, "failed": "MemoryError"}],
+}
+
+
 @pytest.fixture
 def page(tmp_path):
     path = tmp_path / "page.md"
@@ -76,7 +95,12 @@ def results(tmp_path):
 
 
 def test_renders_figures_ratios_and_reasons(page, results):
-    for name, document in {"layers-cpu": LAYERS, "epochs-cuda": EPOCHS, "large-graph": LARGE}.items():
+    for name, document in {
+        "layers-cpu": LAYERS,
+        "epochs-cuda": EPOCHS,
+        "large-graph": LARGE,
+        "mini": MINI_BATCHES,
+    }.items():
         write_json(results / f"{name}.json", document)
     render_page(page, results)
     text = page.read_text()
@@ -90,6 +114,9 @@ def test_renders_figures_ratios_and_reasons(page, results):
     assert "| texas | 3.00 (1.50 to 6.00) | 2.00 (1.00 to 4.00) | 1.50 | 21.0 | 7.60 | 8.40 | 25.0 | 2.8 |" in text
     assert "* ptc: no data" in text
     assert "| Some CPU, 2 cores | 2,277 | 62,000 | 6 | 16 | 5.0 | 4.0 | 3.0 |" in text
+    assert "| 1,000 | 62,000 | 100 (50.0) | 2.0 | 50.0 (20.0) | 1.0 | 50.0 (20.0) | 1.0 | 1.5e-06 |" in text
+    assert "nodes and edges x 4, time of a batch x 1, memory of training x 1, time of prediction x 4, memory of" in text
+    assert "* 9,000 nodes: MemoryError" in text
 
 
 def test_rendering_twice_changes_nothing(page, results):

@@ -30,6 +30,15 @@ def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
     assert (in_empty_folder / "run" / "summary.json").is_file()
 
 
+def test_samples_of_neighbours(hkconv):
+    result = hkconv("train", *QUICK, "--neighbors", "15,-1", "--batch-size", 1024, "--out", "run")
+    assert result.exit_code == 0, result.output
+    line = next(line for line in result.stdout.splitlines() if line.startswith("batches of"))
+    assert line.startswith("batches of 1024 nodes, 15, all neighbours a layer, sampled by ") and len(line) <= 80
+    assert json.loads(Path("run/recipe.json").read_text())["neighbors"] == [15, -1]
+    assert hkconv("evaluate", "run").exit_code == 0
+
+
 def test_hkn_on_links(hkconv):
     arguments = ("--task", "link", "--epochs", 2, "--num-splits", 1, "--model", "hkn", "--hidden-dim", 4)
     result = hkconv("train", "disease", *arguments, "--out", "run")
@@ -122,6 +131,9 @@ def test_every_field_of_a_recipe_is_an_option():
         (("--hidden-dim", 0), "hidden_dim must be"),
         (("--num-layers", 0), "num_layers must be"),
         (("--dropout", 1), "dropout must be at least 0 and below 1"),
+        (("--neighbors", "15"), "neighbors must have a number for each of the 2 layers, got 1"),
+        (("--neighbors", "15,0"), "neighbors must be whole numbers such as 15,10, each at least 1 or"),
+        (("--neighbors", "5,5", "--structure"), "neighbors must be none for HKN, which needs the whole graph for"),
         (("--lr", 0), "lr must be a number above 0"),
         (("--lr", "nan"), "lr must be a number above 0"),
         (("--models", "hkn,transformer"), "models must be different names from hkn, mlp, gcn"),

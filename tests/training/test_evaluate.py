@@ -1,12 +1,15 @@
 import json
 
 import pytest
+import torch
 
 from hkconv.errors import InputError
 from hkconv.training import building
-from hkconv.training.evaluate import evaluate_run
+from hkconv.training.evaluate import evaluate_run, load_training
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
+from hkconv.training.summary import Cell
+from hkconv.training.tasks import SampledNodeTask
 
 
 @pytest.fixture
@@ -27,6 +30,15 @@ def test_every_checkpoint_gives_its_stored_result(trained):
         "hkn split 1 seed 0",
     ]
     assert all(entry.difference == 0 and entry.agrees for entry in evaluations)
+
+
+def test_what_was_trained_on_samples_is_tested_layer_by_layer(tree_for_every_name, tmp_path):
+    common = {"models": ("mlp",), "epochs": 1, "num_splits": 1, "device": "cpu"}
+    for name, neighbors in (("samples", (3, 3)), ("whole", None)):
+        train_run(Recipe(**common, neighbors=neighbors, out=str(tmp_path / name)))
+        cell = Cell("mlp", 0, 0)
+        _, task = load_training(tmp_path / name, cell, tree_for_every_name, torch.device("cpu"))
+        assert isinstance(task, SampledNodeTask) == (neighbors is not None)
 
 
 def test_a_moved_run_can_be_evaluated(trained, tmp_path):

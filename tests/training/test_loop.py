@@ -36,6 +36,28 @@ def test_every_model_trains_on_every_task(kind, name, request):
     assert not result.interrupted
 
 
+@pytest.mark.parametrize("name", ["hkn", "mlp", "gcn", "gat", "graphsage", "gin", "hybonet"])
+def test_every_model_trains_on_samples_of_neighbours(tree, name):
+    settings = Settings(epochs=4, batch_size=16, neighbors=(4, 3))
+    results = []
+    for _ in range(2):
+        model = make_model(tree, name, **({"root": True, "dropout": 0.2} if name == "hkn" else {}))
+        results.append(fit(model, tree, tree.splits[0], settings))
+    first, second = results
+    assert first.history[-1].loss < first.history[0].loss
+    assert first.history == second.history and first.test_loss == second.test_loss
+    # The scores are those of the whole graph.
+    score = make_task(tree, tree.splits[0], next(model.parameters())).evaluate(model, "test")
+    assert (second.test_metric, second.test_loss) == (score.metric, pytest.approx(score.loss, rel=1e-5))
+
+
+def test_a_loss_on_a_sample_is_traced_back_to_its_batch(tree):
+    """The epoch is walked through again with the same batches and the same neighbours."""
+    tree.graph.x[tree.splits[0].train[5]] = float("inf")
+    with pytest.raises(InputError, match=r"training loss became nan in epoch 1; .* the output of module"):
+        fit(make_model(tree, "gcn"), tree, tree.splits[0], Settings(batch_size=16, neighbors=(2, 2)))
+
+
 def test_learns_and_restores_the_best_epoch(tree, dtype):
     model = make_model(tree).to(dtype)
     seen = []

@@ -8,9 +8,10 @@ from torch_geometric.data import Data
 
 from hkconv.data.own.loading import load_own
 from hkconv.errors import InputError
-from hkconv.training import run
+from hkconv.training import predict, run
 from hkconv.training.building import model_config
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.layerwise import all_neighbor_logits
 from hkconv.training.predict import predict_run
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
@@ -109,6 +110,28 @@ def test_hkn_predicts_on_a_changed_graph_unless_it_reads_rows_of_the_adjacency(t
     trained(papers, tmp_path / "rows", models=("hkn",), structure=True, epochs=1)
     with refused("train another model, or hkn without structure"):
         predict_run(tmp_path / "rows", str(new))
+
+
+@pytest.mark.parametrize("name", ["hkn", "gcn"])
+def test_a_run_on_samples_predicts_from_all_neighbours_layer_by_layer(papers, tmp_path, monkeypatch, name):
+    seen = []
+
+    def watched(*given):
+        seen.append(type(given[0]).__name__.lower())
+        return all_neighbor_logits(*given)
+
+    monkeypatch.setattr(predict, "all_neighbor_logits", watched)
+    monkeypatch.setattr(
+        run,
+        "model_config",
+        lambda *given: {**model_config(*given), **({"backend": "reference"} if name == "hkn" else {})},
+    )
+    trained(papers, tmp_path / "run", models=(name,), epochs=2, neighbors=(3, 3), batch_size=8)
+    for data in (papers, write_papers(tmp_path / "new", more=4)):
+        found = predict_run(tmp_path / "run", str(data), device="cpu")
+        expected = own_output(tmp_path / f"run/{name}/split0-seed0", data)
+        torch.testing.assert_close(found.probabilities, expected, rtol=1e-5, atol=1e-6)
+    assert seen == [name, name]
 
 
 def test_the_recipe_prepares_new_data_too(papers, tmp_path):

@@ -61,6 +61,13 @@ def test_text_is_read_as_a_person_means_it():
         ("epochs", 0, "at least 1"),
         ("patience", 0, "at least 1"),
         ("batch_size", 0, "at least 1"),
+        ("neighbors", "", "whole numbers such as 15,10"),
+        ("neighbors", "15;10", "whole numbers such as 15,10"),
+        ("neighbors", [0, 1], "each at least 1 or, for all neighbours, -1"),
+        ("neighbors", [True, 3], "whole numbers"),
+        ("neighbors", [1.5], "whole numbers"),
+        ("neighbors", 15, "whole numbers"),
+        ("neighbors", [], "whole numbers"),
         ("num_splits", 0, "at least 1"),
         ("seeds", 0, "at least 1"),
         ("capture", 1, "true or false"),
@@ -89,6 +96,16 @@ def test_a_value_that_cannot_be(key, value, accepted):
     with pytest.raises(InputError, match=f"{key} must be .*{accepted}.*, got ") as caught:
         make_recipe({key: value})
     assert repr(value) in str(caught.value)
+
+
+def test_neighbours_as_text_as_a_list_and_back():
+    for given in ("15, -1", [15, -1], (15, -1)):
+        recipe = make_recipe({"neighbors": given})
+        assert recipe.neighbors == (15, -1)
+        assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+    assert make_recipe({"neighbors": "none"}).neighbors is None
+    with pytest.raises(InputError, match="neighbors must have a number for each of the 3 layers, got 2"):
+        make_recipe({"neighbors": "15,10", "num_layers": 3})
 
 
 def test_an_unknown_key_gets_the_nearest():

@@ -22,6 +22,21 @@ def epoch(model, task, optimizer):
     return [train_step(model, task, optimizer, batch).item() for batch in task.batches()]
 
 
+def test_samples_of_neighbours_come_again(tree):
+    model = create("mlp", in_features=4, hidden_dim=4, num_classes=3, num_layers=2)
+    task = make_task(tree, tree.splits[0], next(model.parameters()), batch_size=20, neighbors=(3, 2))
+    rewind = Rewind(model, RiemannianAdam(model.parameters(), lr=0.02), task.generator)
+
+    def epoch():
+        return [batch.n_id.tolist() for batch in task.batches()]
+
+    epoch()
+    rewind.save()
+    first, other = epoch(), epoch()
+    rewind.restore()
+    assert epoch() == first != other
+
+
 @pytest.mark.parametrize("before", [0, 2])
 def test_the_same_epoch_comes_again(molecules, before):
     """With its weights, dropout and batches, and Adam's memory: from nothing, or from what it had."""

@@ -6,9 +6,11 @@ import torch
 from torch_geometric.data import Data
 
 from hkconv.data import NodeDataset
+from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.errors import InputError
 from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.evaluate import evaluate_run
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import read_history, read_result, train_cell, train_run
@@ -56,6 +58,19 @@ def test_every_training_is_kept_and_told_of(tree_for_every_name, tmp_path):
         assert metrics["test_metric"] == result.test_metric
         assert len(metrics["history"]) == 3
         load_checkpoint(cell, expected=result.model)
+
+
+def test_a_run_on_samples_says_what_sampled(tree_for_every_name, tmp_path):
+    summary = train_run(quick(tmp_path / "run", neighbors=(5, 3), batch_size=16))
+    assert summary.sampler == sampler_name()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["sampler"] == sampler_name()
+    assert train_run(quick(tmp_path / "whole")).sampler is None
+    assert all(entry.agrees for entry in evaluate_run(tmp_path / "run", device="cpu"))
+    # Resumed, a run goes on with the same batches.
+    before = weights_of(tmp_path / "run")
+    (tmp_path / "run/gcn/split1-seed0/metrics.json").unlink()
+    train_run(quick(tmp_path / "run", neighbors=(5, 3), batch_size=16), resume=True)
+    assert weights_of(tmp_path / "run") == before
 
 
 def test_same_recipe_same_results(tree_for_every_name, tmp_path):
@@ -154,6 +169,16 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
         patch.setenv("PATH", "")
         patch.delenv("CXX", raising=False)
         train_run(quick(tmp_path / "out", compile=True))
+    for changes, message in (
+        (
+            {"models": ("hkn",), "structure": True},
+            "neighbors must be none for HKN, which needs the whole graph for str",
+        ),
+        ({"models": ("mlp", "linkx")}, "neighbors must be none for LINKX"),
+        ({"dataset": "disease", "task": "link"}, "neighbors must be none for the link task"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train_run(quick(tmp_path / "out", neighbors=(5, 5), **changes))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))

@@ -3,17 +3,20 @@ from itertools import chain
 
 import pytest
 import torch
+import torch_geometric.typing as pyg
 from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
 
 from hkconv.data import GraphDataset, Split
 from hkconv.data.binary_features import write_out
+from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.pairs import pair_keys
 from hkconv.errors import InputError
 from hkconv.models import GCN, MLP, create
 from hkconv.training.loop import fit
 from hkconv.training.metrics import mean_average_precision, mean_roc_auc
 from hkconv.training.settings import Settings
-from hkconv.training.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, make_task
+from hkconv.training.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, SampledNodeTask, make_task
 
 
 class Constant(torch.nn.Module):
@@ -47,6 +50,103 @@ def test_node_task(tree, dtype):
     torch.testing.assert_close(task.loss(model, batch), loss)
     majority = train.bincount().argmax()
     assert task.chance_score() == (labels == majority).double().mean()
+
+
+def hkn_for(tree, dtype=torch.float32, **options):
+    options = {"kernel_size": 2, "root": True, "backend": "reference", **options}
+    return create("hkn", in_features=4, hidden_dim=3, num_classes=3, num_layers=2, task="node", **options).to(dtype)
+
+
+def test_sampled_node_task_sees_every_training_node_once_in_a_seeded_order(tree):
+    split = tree.splits[0]
+
+    def epochs(seed):
+        task = make_task(tree, split, torch.empty(0), batch_size=20, neighbors=(3, 2), seed=seed)
+        assert isinstance(task, SampledNodeTask)
+        return [list(task.batches()) for _ in range(2)]
+
+    def members(batches):
+        return torch.cat([batch.n_id[: batch.batch_size] for batch in batches])
+
+    def all_nodes(epochs):
+        return [batch.n_id.tolist() for epoch in epochs for batch in epoch]
+
+    first, second = epochs(3)
+    assert {batch.batch_size for batch in first[:-1]} == {20}
+    assert torch.equal(members(first).sort().values, split.train.sort().values)
+    assert not torch.equal(members(first), members(second))
+    assert all_nodes(epochs(3)) == all_nodes([first, second]) != all_nodes(epochs(4))
+    for batch in first:
+        assert torch.equal(batch.x, tree.graph.x[batch.n_id]) and torch.equal(batch.y, tree.graph.y[batch.n_id])
+        assert torch.equal(batch.n_id[batch.edge_index], tree.graph.edge_index[:, batch.e_id])
+        assert batch.edge_index[1, : batch.num_sampled_edges[0]].bincount().max() <= 3
+
+
+def test_sampled_node_task_with_all_neighbours_has_the_loss_and_scores_of_the_whole_graph(tree, dtype):
+    tree.graph.edge_weight = torch.rand(tree.graph.edge_index.size(1))
+    model = hkn_for(tree, dtype)
+    reference = next(model.parameters())
+    whole = make_task(tree, tree.splits[0], reference)
+    sampled = make_task(tree, tree.splits[0], reference, batch_size=10**6, neighbors=(-1, -1))
+    (batch,) = sampled.batches()
+    loss = sampled.loss(model, batch)
+    torch.testing.assert_close(loss, whole.loss(model, *whole.batches()), rtol=1e-5, atol=1e-6)
+    loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    whole.loss(model, *whole.batches()).backward()
+    for mine, parameter in zip(gradients, model.parameters()):
+        torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-5)
+    for part in ("train", "val", "test"):
+        torch.testing.assert_close(sampled.measure(model, part), whole.measure(model, part), rtol=1e-5, atol=1e-6)
+    assert sampled.chance_score() == whole.chance_score()
+
+
+def test_evaluation_does_not_change_the_batches_to_come(tree):
+    model = hkn_for(tree)
+    orders = []
+    for looks in (0, 2):
+        task = make_task(tree, tree.splits[0], next(model.parameters()), batch_size=20, neighbors=(3, 2))
+        for _ in range(looks):
+            task.evaluate(model, "val")
+        orders.append([batch.n_id.tolist() for batch in task.batches()])
+    assert orders[0] == orders[1]
+
+
+@pytest.mark.skipif(sampler_name() != "numba", reason="PyG's own samplers are installed")
+def test_batches_of_pygs_own_loader_are_trained_on(tree, monkeypatch):
+    """Where torch-sparse is installed; here all neighbours, drawn in its place, numbered as it does."""
+    tree.graph.edge_weight = torch.rand(tree.graph.edge_index.size(1))
+
+    def all_neighbours(pointer, row, seeds, num_neighbors, replace, directed):
+        assert list(num_neighbors) == [-1, -1] and (replace, directed) == (False, True)
+        nodes, edges, first = seeds.tolist(), [], 0
+        for _ in num_neighbors:
+            last = len(nodes)
+            for target in range(first, last):
+                for place in range(int(pointer[nodes[target]]), int(pointer[nodes[target] + 1])):
+                    source = int(row[place])
+                    if source not in nodes:
+                        nodes.append(source)
+                    edges.append((nodes.index(source), target, place))
+            first = last
+        source, target, place = torch.tensor(edges).T
+        return torch.tensor(nodes), source, target, place
+
+    monkeypatch.setattr(pyg, "WITH_TORCH_SPARSE", True)
+    monkeypatch.setattr(torch.ops.torch_sparse, "neighbor_sample", all_neighbours, raising=False)
+    for model in (hkn_for(tree, mass=True), hkn_for(tree), GCN(4, 3, 3, num_layers=2)):
+        reference = next(model.parameters())
+        with pytest.warns(UserWarning, match="pyg-lib"):
+            task = make_task(tree, tree.splits[0], reference, batch_size=10**6, neighbors=(-1, -1))
+        assert isinstance(task.loader, NeighborLoader)
+        (batch,) = task.batches()
+        assert "num_sampled_nodes" not in batch
+        if not isinstance(model, GCN):  # which divides by the degrees of nodes that have lost their neighbours
+            whole = make_task(tree, tree.splits[0], reference)
+            torch.testing.assert_close(task.loss(model, batch), whole.loss(model, *whole.batches()))
+        task.loss(model, batch).backward()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_graph_task_sees_every_graph_once_in_a_seeded_order(molecules):

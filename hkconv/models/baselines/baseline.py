@@ -31,6 +31,8 @@ class Baseline(torch.nn.Module):
     uses_num_nodes = False
     #: Whether what it learns belongs to an embedding of one graph.
     is_of_one_graph = False
+    #: Why it needs the whole graph and no sample of it will do; None where one will.
+    whole_graph_for: str | None = None
     #: Whether its paper gives edges a weight.
     uses_edge_weight = True
 

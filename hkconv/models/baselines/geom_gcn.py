@@ -129,6 +129,7 @@ class GeomGCN(Baseline):
     tasks = ("node", "link")
     is_of_one_graph = True
     needs_host = True
+    whole_graph_for = "an embedding of the graph"
     uses_edge_weight = False
 
     def build(

@@ -156,6 +156,7 @@ class GloGNN(Baseline):
 
     tasks = ("node", "link")
     uses_num_nodes = True
+    whole_graph_for = "rows of the adjacency matrix"
     weighs_columns = False
 
     def build(

@@ -30,6 +30,7 @@ class LINKX(Baseline):
 
     tasks = ("node",)
     uses_num_nodes = True
+    whole_graph_for = "rows of the adjacency matrix"
 
     def build(
         self,

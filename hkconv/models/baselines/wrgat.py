@@ -173,6 +173,7 @@ class WRGAT(Baseline):
 
     tasks = ("node", "link")
     needs_host = True
+    whole_graph_for = "the degrees of all nodes"
 
     def build(
         self,
