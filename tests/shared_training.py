@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from toy_translation import toy_recipe
 
 from hkconv import models
-from hkconv.data import GraphDataset, Split
+from hkconv.data import GraphDataset, NodeDataset, Split
 from hkconv.errors import InputError
 from hkconv.language.log import read_log
 from hkconv.language.train import train_translator
@@ -60,32 +60,49 @@ def make_questions() -> GraphDataset:
     return GraphDataset("questions", graphs, [split], 2, "test", metric="ROC-AUC")
 
 
+def make_joined_shapes() -> NodeDataset:
+    """The same graphs as one, whose nodes have the classes of their graphs."""
+    graphs = make_shapes().graphs
+    offsets = torch.tensor([0, *(graph.num_nodes for graph in graphs)]).cumsum(0)
+    edges = torch.cat([graph.edge_index + offset for graph, offset in zip(graphs, offsets)], 1)
+    labels = torch.cat([graph.y.expand(graph.num_nodes) for graph in graphs])
+    parts = torch.arange(len(labels)).split([37, 20, len(labels) - 57])
+    graph = Data(x=torch.cat([graph.x for graph in graphs]), edge_index=edges, y=labels)
+    return NodeDataset("joined shapes", graph, [Split(*parts)], 2, "test")
+
+
 # HKN has parameters on a manifold; the reference needs no compilation.
 HKN = {"name": "hkn", "kernel_size": 3, "backend": "reference"}
 CASES = {
     "shapes": {"dataset": make_shapes, **HKN},
     "shapes in float64": {"dataset": make_shapes, "dtype": torch.float64, **HKN},
     "questions": {"dataset": make_questions, "name": "gcn"},
+    "nodes, all neighbours": {"dataset": make_joined_shapes, "neighbors": (-1, -1), **HKN},
 }
+# What differs from process to process is not that of one process, but all must agree.
+SAMPLED = {"dataset": make_joined_shapes, "neighbors": (1, 1), **HKN}
 
 
-def train_graphs(
-    dataset: Callable[[], GraphDataset],
+def train_case(
+    dataset: Callable[[], GraphDataset | NodeDataset],
     name: str,
     processes: Processes = ALONE,
     dropout: float = 0.0,
     dtype: torch.dtype = torch.float32,
+    neighbors: tuple[int, ...] | None = None,
     **options,
 ) -> dict:
-    """A training with mini-batches of graphs, as plain data."""
+    """A training with mini-batches of graphs or nodes, as plain data."""
     dataset = dataset()
     # Another start in each process: the first one's is what counts.
     torch.manual_seed(5 + processes.rank)
-    outputs = 2 * dataset.num_questions
+    outputs = 2 if neighbors else 2 * dataset.num_questions
     sizes = {"in_features": 3, "hidden_dim": 6, "num_layers": 2, "num_classes": outputs}
-    model = models.create(name, **sizes, task="graph", dropout=dropout, **options)
+    model = models.create(name, **sizes, task=dataset.task, dropout=dropout, **options)
     processes.seed_dropout(5)
-    result = fit(model.to(dtype), dataset, dataset.splits[0], SETTINGS, processes=processes)
+    result = fit(
+        model.to(dtype), dataset, dataset.splits[0], replace(SETTINGS, neighbors=neighbors), processes=processes
+    )
     weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     scores = {field: getattr(result, field) for field in ("best_epoch", "val_metric", "test_metric", "test_loss")}
     return {**scores, "history": [asdict(epoch) for epoch in result.history], "weights": weights.tolist()}
@@ -150,8 +167,9 @@ def main(folder: Path) -> None:
     with joined() as processes:
         found["said"] = speak(processes)
         for case, options in CASES.items():
-            found[case] = train_graphs(**options, processes=processes)
-        found["dropout"] = train_graphs(make_shapes, "gcn", processes, dropout=0.5)
+            found[case] = train_case(**options, processes=processes)
+        found["dropout"] = train_case(make_shapes, "gcn", processes, dropout=0.5)
+        found["sampled"] = train_case(**SAMPLED, processes=processes)
     # Each writes text of its own, for toy_recipe does; the first one's is read.
     texts = folder / f"texts-{rank}"
     texts.mkdir()

@@ -104,9 +104,9 @@ def test_what_the_first_process_finds_all_have(two):
 
 
 @pytest.mark.parametrize("case", shared_training.CASES)
-def test_graphs_have_the_loss_curve_of_one_process(two, case):
-    """Parts of 5 and 4, of 1 and 0 graphs, and of as many known answers as there happen to be; without dropout."""
-    alone = shared_training.train_graphs(**shared_training.CASES[case])
+def test_two_processes_have_the_loss_curve_of_one(two, case):
+    """Parts of 5 and 4, of 1 and 0 graphs or nodes, and of as many known answers as there are; without dropout."""
+    alone = shared_training.train_case(**shared_training.CASES[case])
     tolerance = 1e-12 if "float64" in case else 1e-5
     for found in two:
         assert found[case]["best_epoch"] == alone["best_epoch"]
@@ -116,7 +116,7 @@ def test_graphs_have_the_loss_curve_of_one_process(two, case):
             assert found[case][score] == pytest.approx(alone[score], abs=tolerance, rel=0), score
 
 
-@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "translation", "whole"])
+@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "sampled", "translation", "whole"])
 def test_processes_never_differ(two, case):
     assert two[0][case] == two[1][case]
 
