@@ -131,7 +131,7 @@ class SampledNodeTask(NodeTask):
     """Node classification in shuffled mini-batches of training nodes, each with a sample of their neighbours.
 
     Scores are those of all neighbours. The graph stays on the host; a batch goes to the device of the model. Of several
-    processes each samples the neighbours of its own nodes.
+    processes each samples the neighbours of its own nodes, and with our sampler as one process would.
     """
 
     is_divisible = True
@@ -161,9 +161,8 @@ class SampledNodeTask(NodeTask):
         return map(self._sample, order.split(self.batch_size))
 
     def _sample(self, members: Tensor) -> Data | None:
-        # Drawn alike in all processes, whatever their parts then draw.
-        seed = int(torch.randint(2**32, (), generator=self.generator))
-        self.sampling.manual_seed(seed * self.processes.count + self.processes.rank)
+        # The same in all processes: what a node draws follows from the seed and the node, whose part it is in or not.
+        self.sampling.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
         share = self.processes.share(members)
         return self.loader(share).to(self.device) if len(share) else None
 
