@@ -59,7 +59,7 @@ PAPER_SYSTEMS = (
 # What a table says elsewhere, and what it says nothing about.
 _NOT_SETTINGS = {
     *("dataset", "task", "protocol", "split_file", "models", "num_splits", "seeds", "seed"),
-    *("device", "deterministic", "capture", "data", "out"),
+    *("device", "deterministic", "capture", "keep_every", "data", "out"),
 }
 SETTINGS = tuple(entry.name for entry in fields(Recipe) if entry.name not in _NOT_SETTINGS)
 

@@ -3,9 +3,9 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
 from hkconv.training.step import train_step, update
 from hkconv.training.tasks import Dataset, Score, Task, make_task
+
+if TYPE_CHECKING:
+    from hkconv.training.unfinished import Unfinished
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def fit(
     split: Split | LinkSplit,
     settings: Settings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
+    unfinished: "Unfinished | None" = None,
 ) -> FitResult:
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
@@ -80,6 +84,8 @@ def fit(
         split: one of the dataset's.
         settings: how to train.
         on_epoch: called after every epoch.
+        unfinished: where the training is kept while it lasts, and goes on from if it is there. Its last state stays
+            there: remove it when what comes of the training is safe.
 
     Returns:
         Scores and history.
@@ -90,24 +96,29 @@ def fit(
         check_capture(reference.device, dataset.task, model)
     task = make_task(dataset, split, reference, batch_size=settings.batch_size, seed=settings.seed)
     trainer = _Trainer(model, task, settings)
-    history: list[Epoch] = []
-    best: _Best | None = None
+    kept = (model, trainer.optimizer, task.generator)
+    progress = Progress() if unfinished is None else unfinished.restore(*kept)
     interrupted = False
-    started = time.perf_counter()
+    started = time.perf_counter() - progress.seconds
     try:
-        for number in range(1, settings.epochs + 1):
+        while progress.goes_on(settings):
+            number = len(progress.history) + 1
             loss, val = trainer.run_epoch(number)
-            history.append(Epoch(number, loss, val.loss, val.metric))
-            if best is None or best.is_beaten_by(val):
-                best = _Best(number, val, _copy_of_weights(model))
+            epoch = Epoch(number, loss, val.loss, val.metric)
+            # In one step, so that an interrupt finds all of the epoch or nothing.
+            progress = progress.after(epoch, model, time.perf_counter() - started)
             if on_epoch is not None:
-                on_epoch(history[-1])
-            if number - best.epoch >= settings.patience:
-                break
+                on_epoch(epoch)
+            if unfinished is not None:
+                unfinished.save_if_due(*kept, progress)
     except KeyboardInterrupt:
-        if best is None:
+        if not progress.history:
             raise
         interrupted = True
+        if unfinished is not None:
+            trainer.undo_after(len(progress.history))
+            unfinished.save(*kept, progress)
+    best = progress.best
     model.load_state_dict(best.weights)
     test = task.evaluate(model, "test") if split.test is not None else None
     seconds = time.perf_counter() - started
@@ -120,18 +131,42 @@ def fit(
         None if test is None else test.loss,
         seconds,
         interrupted,
-        history,
+        progress.history,
     )
 
 
 @dataclass(frozen=True)
-class _Best:
+class Best:
+    """The best epoch so far, its validation score and the weights after it."""
+
     epoch: int
     score: Score
     weights: dict[str, Tensor]
 
     def is_beaten_by(self, score: Score) -> bool:
+        """Whether a later epoch with that score is better."""
         return (score.metric, -score.loss) > (self.score.metric, -self.score.loss)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is: its epochs, the best of them and the wall time."""
+
+    history: list[Epoch] = field(default_factory=list)
+    best: Best | None = None
+    seconds: float = 0.0
+
+    def goes_on(self, settings: Settings) -> bool:
+        """Whether another epoch follows."""
+        done = len(self.history)
+        return done < settings.epochs and (done == 0 or done - self.best.epoch < settings.patience)
+
+    def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float) -> "Progress":
+        """How far it is after one more epoch, which left the model as it is."""
+        score = Score(epoch.val_metric, epoch.val_loss)
+        is_best = self.best is None or self.best.is_beaten_by(score)
+        best = Best(epoch.number, score, _copy_of_weights(model)) if is_best else self.best
+        return Progress([*self.history, epoch], best, seconds)
 
 
 class _Trainer:
@@ -139,6 +174,7 @@ class _Trainer:
 
     def __init__(self, model: torch.nn.Module, task: Task, settings: Settings):
         self.model, self.task = model, task
+        self.begun = 0
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
@@ -152,6 +188,7 @@ class _Trainer:
     def run_epoch(self, number: int) -> tuple[float, Score]:
         """One pass over the training data; returns the mean loss of its steps and the validation score."""
         self.rewind.save()
+        self.begun = number
         self.model.train()
         on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
         # The one place where the host waits for a GPU.
@@ -163,6 +200,11 @@ class _Trainer:
             place = first_non_finite(self.model, lambda: self.task.measure(self.model, "val"))
             raise _divergence("validation", val_loss, number, place)
         return sum(losses) / len(losses), Score(metric, val_loss)
+
+    def undo_after(self, number: int) -> None:
+        """Take back what was done of an epoch after that of this number, wherever it was broken off."""
+        if self.begun > number:
+            self.rewind.restore()
 
     def _retrace(self) -> str:
         """Walk through the epoch again, up to the first loss that is not finite, and say where that one arose."""

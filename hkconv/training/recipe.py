@@ -90,6 +90,12 @@ class Recipe:
     device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
     deterministic: bool = flag(False, "Only algorithms that repeat exactly.")
     capture: bool = flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")
+    keep_every: float = number(
+        60.0,
+        "a number of at least 0",
+        lambda value: value >= 0,
+        "Seconds from one time that an unfinished training is kept to the next.",
+    )
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
 

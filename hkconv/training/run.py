@@ -1,7 +1,8 @@
 """A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
 
 A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.training.own_data` keeps of own data, and for
-each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``.
+each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
+while it lasts, what :mod:`hkconv.training.unfinished` keeps of it.
 """
 
 import time
@@ -21,22 +22,24 @@ from hkconv.training.capture import check_capture
 from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.devices import describe_device, find_device
 from hkconv.training.environment import versions
-from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.files import is_empty, make_folder, read_json, remove_parts, write_json
+from hkconv.training.interrupts import held_back
 from hkconv.training.loop import Epoch, fit
-from hkconv.training.own_data import keep_own_data
+from hkconv.training.own_data import find_schema, keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
 from hkconv.training.settings import Settings
 from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
 from hkconv.training.tasks import Dataset, make_task
+from hkconv.training.unfinished import Unfinished
 
 RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
 
 # Where and how fast a run happens and where its files are does not change what it is.
-FREE_ON_RESUME = {"data", "out", "device", "capture"}
+FREE_ON_RESUME = {"data", "out", "device", "capture", "keep_every"}
 
 
 def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
@@ -48,7 +51,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     Args:
         recipe: what to train.
         reporter: told of every step.
-        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated.
+        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated, and the one that was
+            stopped goes on from where it was last kept.
 
     Returns:
         All results, as ``summary.json`` has them too.
@@ -67,12 +71,15 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     for name in recipe.models:
         models.create(name, **model_config(recipe, name, dataset))
     folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
-    if not resume and is_own(recipe.dataset):
-        keep_own_data(folder, dataset)
+    # The recipe makes the folder a run, which goes on wherever it is killed after that.
     write_json(folder / RECIPE_FILE, recipe.as_dict())
+    if is_own(recipe.dataset) and find_schema(folder) is None:
+        keep_own_data(folder, dataset)
     cells = list_cells(recipe)
     results = {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
+    for cell in set(results) - set(open_cells):
+        Unfinished(folder / cell.folder).remove()
     reporter.run_started(recipe, open_cells)
     interrupted = False
     try:
@@ -85,6 +92,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
                     raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
+        # One may have been kept just before.
+        results |= {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     summary = _summarize(recipe, dataset, folder, results, device, time.perf_counter() - started, interrupted)
     write_json(folder / SUMMARY_FILE, summary.as_dict())
     return summary
@@ -149,9 +158,14 @@ class Training:
 
 
 def train_cell(
-    cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, reporter: Reporter | None = None
+    cell: Cell,
+    recipe: Recipe,
+    dataset: Dataset,
+    device: torch.device,
+    reporter: Reporter | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Training:
-    """Train one model on one split with one seed. Writes nothing.
+    """Train one model on one split with one seed. Writes nothing but what it is given a place for.
 
     Args:
         cell: which training of the recipe.
@@ -159,6 +173,7 @@ def train_cell(
         dataset: the recipe's, with its splits.
         device: where to train.
         reporter: told of every epoch.
+        unfinished: where the training is kept while it lasts.
 
     Returns:
         The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``.
@@ -168,7 +183,8 @@ def train_cell(
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
     settings = fit_settings(recipe, seed)
-    outcome = fit(model, dataset, dataset.splits[cell.split], settings, (reporter or Reporter()).epoch_ended)
+    on_epoch = (reporter or Reporter()).epoch_ended
+    outcome = fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, unfinished)
     result = CellResult(
         **asdict(cell),
         **{entry: getattr(outcome, entry) for entry in _SCORES},
@@ -180,13 +196,24 @@ def train_cell(
 def _train_and_keep(
     cell: Cell, recipe: Recipe, dataset: Dataset, device: torch.device, folder: Path, reporter: Reporter
 ) -> CellResult:
-    done = train_cell(cell, recipe, dataset, device, reporter)
+    unfinished = Unfinished(folder / cell.folder, recipe.keep_every, _about(dataset))
+    done = train_cell(cell, recipe, dataset, device, reporter, unfinished)
     training = {"split": cell.split, **asdict(done.settings), "device": describe_device(device), "versions": versions()}
     info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
-    save_checkpoint(folder / cell.folder, done.model, info)
     history = [asdict(epoch) for epoch in done.history]
-    write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+    with held_back():
+        # While the files of an interrupted training are replaced, there is no result.
+        (folder / cell.folder / METRICS_FILE).unlink(missing_ok=True)
+        save_checkpoint(folder / cell.folder, done.model, info)
+        write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+        if not done.result.interrupted:
+            unfinished.remove()
     return done.result
+
+
+def _about(dataset: Dataset) -> dict[str, Any]:
+    """What must be the same for a training to go on. The same data may be read from another place."""
+    return {name: value for name, value in describe_dataset(dataset).items() if name != "source"}
 
 
 _SCORES = (
@@ -208,7 +235,7 @@ def _new_folder(recipe: Recipe, dataset: str) -> Path:
         candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
         return make_folder(next(path for path in candidates if not path.exists()), "out")
     folder = Path(recipe.out)
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not is_empty(folder):
         raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
     return make_folder(folder, "out")
 
@@ -223,7 +250,9 @@ def _continued_folder(recipe: Recipe) -> Path:
             raise InputError(
                 f"{entry.name} cannot change when a run is resumed: {recipe.out} has {before!r}, got {now!r}"
             )
-    return make_folder(Path(recipe.out), "out")
+    folder = make_folder(Path(recipe.out), "out")
+    remove_parts(folder)
+    return folder
 
 
 def _summarize(

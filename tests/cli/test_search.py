@@ -148,7 +148,7 @@ def test_without_optuna_it_says_what_to_install(hkconv, monkeypatch):
     assert "install it with pip install 'hkconv[search]'" in hkconv.fails("search")
 
 
-def test_every_field_of_a_recipe_but_two_is_an_option():
+def test_every_field_of_a_recipe_but_three_is_an_option():
     own = {"model", "space", "trials", "jobs", "storage", "study", "recipe"}
-    expected = {entry.name for entry in fields(Recipe)} - {"models", "seeds"} | own
+    expected = {entry.name for entry in fields(Recipe)} - {"models", "seeds", "keep_every"} | own
     assert set(module.search.__signature__.parameters) == expected

@@ -7,9 +7,10 @@ from toy_translation import toy_recipe
 
 from hkconv.errors import InputError
 from hkconv.language import runs
-from hkconv.language.runs import list_weights, load_run, read_tensors
+from hkconv.language.runs import list_weights, load_run
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
+from hkconv.training.tensor_files import read_tensors
 
 
 @pytest.fixture
