@@ -15,7 +15,7 @@ import numpy as np
 
 from hkconv.data.parallel_text import ParallelText
 from hkconv.errors import InputError
-from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.files import make_folder, read_json, whole_file, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -108,13 +108,13 @@ def encode_corpus(text: ParallelText, tokenizer: "Tokenizer", max_length: int, f
     kept = _Kept()
     # One for each file: together they must not depend on how the text was divided while it was written.
     digests = [hashlib.sha256(), hashlib.sha256()]
-    with (folder / f"{name}.ids").open("wb") as ids_file, (folder / f"{name}.lengths").open("wb") as lengths_file:
+    with whole_file(folder / f"{name}.ids") as ids_file, whole_file(folder / f"{name}.lengths") as lengths_file:
         for arrays in _encoded_chunks(text, tokenizer, max_length, id_type, kept):
             for file, digest, array in zip((ids_file, lengths_file), digests, arrays):
                 file.write(array.tobytes())
                 digest.update(array.tobytes())
-    if kept.pairs == 0:
-        raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
+        if kept.pairs == 0:
+            raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
     digest = hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
     info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=digest)
     write_json(folder / f"{name}.json", asdict(info))
