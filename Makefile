@@ -1,9 +1,10 @@
-# `make demo` trains on the embedded dataset, `make test` checks everything, `make docs` builds the documentation.
+# `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes long, `make docs`
+# builds the documentation.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test docs clean
+.PHONY: demo test nightly docs clean
 
 demo: .venv/.installed
 	$(BIN)/hkconv train
@@ -13,6 +14,9 @@ test: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n auto
+
+nightly: .venv/.installed-dev
+	$(BIN)/python -m pytest -n auto -m nightly
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean

@@ -6,9 +6,11 @@ Trials are counted by what became of them, so that a search that was killed goes
 import os
 import platform
 import sqlite3
+import time
 import uuid
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -116,7 +118,7 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
         with warnings.catch_warnings():
             # Heartbeats are marked as experimental.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            opened = optuna.storages.RDBStorage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+            opened = _Storage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
         return optuna.create_study(
             storage=opened,
             study_name=name,
@@ -129,6 +131,26 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError, ValueError) as error:
         reason = (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"storage {shown} cannot be used: {reason}") from None
+
+
+@contextmanager
+def storage_trouble() -> Iterator[None]:
+    """Within this block a full disk, a lost connection and whatever else befalls the storage is one line for a person.
+
+    Optuna raises errors of its own in place of the driver's, and in one place fails an assertion.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        found: BaseException | None = error
+        while found is not None and not isinstance(found, SQLAlchemyError):
+            found = found.__cause__ or found.__context__
+        if found is None:
+            raise
+        reason = str(getattr(found, "orig", None) or found).splitlines()[0]
+        raise InputError(f"the storage of the search failed: {reason}; the same command goes on") from None
 
 
 def check_same_search(study: Study, description: dict[str, Any], advice: str) -> None:
@@ -158,6 +180,15 @@ def mark_worker(trial: optuna.Trial) -> None:
     trial.set_user_attr("worker", {"machine": MACHINE, "pid": os.getpid()})
 
 
+def await_marks(study: Study) -> None:
+    """Wait, a few seconds at most, until every trial that runs is marked or was begun by a process that is dead."""
+    deadline = time.monotonic() + MARK_GRACE
+    while time.monotonic() < deadline and any(
+        "worker" not in trial.user_attrs for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    ):
+        time.sleep(MARK_GRACE / 50)
+
+
 def fail_dead_trials(study: Study) -> None:
     """Mark trials as failed whose process is gone: at once on this machine, elsewhere by their missing heartbeat.
 
@@ -177,6 +208,14 @@ def fail_dead_trials(study: Study) -> None:
 def count_trials(study: Study, states: Collection[TrialState]) -> int:
     """How many trials of a study are in one of the states."""
     return len(study.get_trials(deepcopy=False, states=tuple(states)))
+
+
+class _Storage(optuna.storages.RDBStorage):
+    """Optuna's, whose thread does not die of a heartbeat that it could not note: the next one may succeed."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        with suppress(SQLAlchemyError, optuna.exceptions.StorageInternalError):
+            super().record_heartbeat(trial_id)
 
 
 class _LoggedConnection(sqlite3.Connection):

@@ -103,23 +103,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_ctrl_c_shows_the_best_so_far():
-    process = subprocess.Popen(
-        [*COMMAND, "--trials", "500", "--epochs", "5"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    wait_until(process, lambda: states_in_file().count("COMPLETE") >= 2)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
-    assert "interrupted: the same command goes on" in stdout
-    assert "best: searches/tree-mlp-grid/best.yaml" in stdout
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
