@@ -32,6 +32,8 @@ from hkconv.errors import InputError
 # What a system refuses because of where a file is or should go: for a person to mend, not for a programmer.
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
+LONGEST = 2000
+
 
 class _Commands(TyperGroup):
     """Turns what a user did wrong into one line and an exit code, for all commands alike."""
@@ -56,7 +58,9 @@ class _Commands(TyperGroup):
 
 
 def _refused(message: str) -> typer.Exit:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+    line = " ".join(message.split())
+    # A file may hold a word of a million letters.
+    typer.echo("error: " + (line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."), err=True)
     return typer.Exit(BAD_INPUT)
 
 

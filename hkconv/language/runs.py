@@ -33,7 +33,14 @@ from hkconv.models.translation import create_translator
 from hkconv.models.translation.seq2seq import Seq2Seq
 from hkconv.training.environment import source_commit, versions
 from hkconv.training.files import append_json, make_folder, read_json, write_json
-from hkconv.training.tensor_files import check_shapes, read_facts, read_tensors, write_tensors
+from hkconv.training.tensor_files import (
+    check_shapes,
+    check_sizes,
+    count_numbers,
+    read_facts,
+    read_tensors,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -92,6 +99,8 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
         raise InputError(f"weights must be one of {', '.join(WEIGHTS_CHOICES)}, got {weights!r}")
     tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
     chosen = _choose(list_weights(folder), weights, recipe.keep, folder)
+    widths = {name: getattr(recipe, name) for name in ("dim", "feedforward_dim", "num_layers", "num_heads")}
+    check_sizes(widths, count_numbers(chosen[0].path), chosen[0].path)
     model = build_model(recipe, tokenizer)
     states = [read_weights(entry.path, model, tokenizer) for entry in chosen]
     load_average(model, states)

@@ -14,6 +14,7 @@ from torch import Tensor
 from hkconv import __version__, models
 from hkconv.errors import InputError
 from hkconv.training.files import make_folder, read_json, write_bytes, write_json
+from hkconv.training.tensor_files import check_sizes
 
 FORMAT_VERSION = 1
 WEIGHTS_FILE = "model.safetensors"
@@ -78,6 +79,7 @@ def load_checkpoint(folder: Path | str, *, expected: str | None = None) -> tuple
     if expected is not None and info.model != expected:
         raise InputError(f"checkpoint {folder} is of model {info.model!r}, expected {expected!r}")
     weights = _read_weights(folder, config)
+    check_sizes(info.config, sum(tensor.numel() for tensor in weights.values()), folder)
     model = _build(info, folder).to(dtype)
     _check_fit(model.state_dict(), weights, folder)
     model.load_state_dict(weights)

@@ -119,7 +119,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{what} cannot be read: {path} ({error.strerror})") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{what} is damaged: {path} is not valid JSON") from None
     if not isinstance(value, dict):
         raise InputError(f"{what} is damaged: {path} must hold a JSON object")

@@ -5,12 +5,14 @@ each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`
 while it lasts, what :mod:`hkconv.training.unfinished` keeps of it.
 """
 
+import os
+import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -62,7 +64,7 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     device = find_device(recipe.device)
     if is_own(recipe.dataset):
         # A run is resumed and evaluated from other folders too.
-        recipe = replace(recipe, dataset=str(Path(recipe.dataset).expanduser().absolute()))
+        recipe = replace(recipe, dataset=str(Path(os.path.expanduser(recipe.dataset)).absolute()))
     dataset = load_dataset(recipe)
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
@@ -122,10 +124,12 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
     """The result of a training of the run in ``folder``."""
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
-    try:
-        return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
-    except KeyError as error:
-        raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
+    for entry in fields(CellResult):
+        if entry.name not in stored:
+            raise InputError(f"the training's metrics are damaged: {path} lacks {entry.name!r}")
+        if not _is_of(entry.type, stored[entry.name]):
+            raise InputError(f"the training's metrics are damaged: {entry.name!r} of {path} must be {entry.type}")
+    return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
 
 
 def read_history(folder: Path, cell: Cell) -> list[Epoch]:
@@ -133,9 +137,20 @@ def read_history(folder: Path, cell: Cell) -> list[Epoch]:
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
     try:
-        return [Epoch(**epoch) for epoch in stored["history"]]
+        history = [Epoch(**epoch) for epoch in stored["history"]]
+        is_sound = all(_is_of(entry.type, getattr(epoch, entry.name)) for epoch in history for entry in fields(Epoch))
     except (KeyError, TypeError):
-        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs") from None
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs")
+    return history
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value that came through JSON is of a field's type; a float may come without a fraction."""
+    accepted = get_args(kind) or (kind,)
+    is_whole = type(value) is int and float in accepted and abs(value) <= sys.float_info.max
+    return type(value) in accepted or is_whole
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Tensors and plain data in one file, whole or absent, with nothing in it that could be run."""
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,15 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any])
 def read_facts(path: Path) -> dict[str, Any]:
     """The plain data of :func:`write_tensors`."""
     return _read(path, with_tensors=False)[1]
+
+
+def count_numbers(path: Path) -> int:
+    """How many numbers the tensors of :func:`write_tensors` have; none of them is read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except (OSError, SafetensorError):
+        raise InputError(f"checkpoint {path} is damaged: it is not a safetensors file") from None
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -67,6 +78,19 @@ def check_shapes(expected: dict[str, Tensor], found: dict[str, Tensor], path: Pa
         if shapes[0] != shapes[1]:
             here, wanted = (shape or "nothing" for shape in shapes)
             raise InputError(f"checkpoint {path} does not fit the run: {name!r} is {here}, expected {wanted}")
+
+
+def check_sizes(sizes: Mapping[str, Any], count: int, path: Path) -> None:
+    """Refuse a description of a model that its weights cannot be of, before the model asks for memory.
+
+    Args:
+        sizes: arguments of the model's constructor. None of its widths can be more than there are weights.
+        count: of the weights.
+        path: how an error calls the checkpoint.
+    """
+    for key, value in sizes.items():
+        if type(value) is int and value > count:
+            raise InputError(f"checkpoint {path} does not fit its configuration: {key} is {value}, weights are {count}")
 
 
 def _read(path: Path, *, with_tensors: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:

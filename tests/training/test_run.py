@@ -1,9 +1,12 @@
 import json
 import os
 import signal
+from dataclasses import asdict
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from hkconv.data import NodeDataset
@@ -12,7 +15,7 @@ from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.run import read_history, train_cell, train_run
+from hkconv.training.run import read_history, read_recipe, read_result, train_cell, train_run, trained_cells
 from hkconv.training.summary import Cell
 from hkconv.training.unfinished import FILE
 
@@ -256,3 +259,26 @@ def test_a_dataset_with_fewer_splits_is_trained_on_those_it_has(monkeypatch, que
     assert (summary.metric, summary.chance_rule, summary.chance.mean) == ("ROC-AUC", "constant score", 0.5)
     again = train_run(quick(tmp_path / "run", num_splits=3, seeds=2), resume=True)
     assert [result.test_metric for result in again.cells] == [result.test_metric for result in summary.cells]
+
+
+@pytest.fixture
+def finished(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path / "run", models=("mlp",), num_splits=1))
+    return tmp_path / "run"
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_files_of_a_run_say_only_input_errors_come_out(finished, drawn):
+    cell = Cell("mlp", 0, 0)
+    for path in (finished / "recipe.json", finished / cell.folder / "metrics.json"):
+        sound = path.read_text()
+        content = drawn.draw(changed(json.loads(sound)).map(json.dumps).map(str.encode) | damaged(sound.encode()))
+        try:
+            path.write_bytes(content)
+            for read in (lambda: read_result(finished, cell), lambda: read_history(finished, cell)):
+                with input_errors_alone():
+                    json.dumps([asdict(found) for found in [read()] if not isinstance(found, list)])
+            with input_errors_alone():
+                trained_cells(finished, read_recipe(finished))
+        finally:
+            path.write_text(sound)

@@ -2,12 +2,15 @@ import json
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from hkconv.errors import InputError
 from hkconv.models import create
 from hkconv.training import loop
 from hkconv.training.loop import fit
+from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.seeds import seed_everything
 from hkconv.training.settings import Settings
 from hkconv.training.tensor_files import read_tensors, write_tensors
@@ -221,3 +224,20 @@ def test_files_of_something_else(tree, kept, facts):
     save_file({"a": torch.zeros(1)}, kept, {"facts": facts})
     with pytest.raises(InputError, match=r"damaged|format version"):
         train(tree, Unfinished(kept.parent, 0), name="mlp")
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_file_holds_only_input_errors_come_out(tree, kept, drawn):
+    sound = kept.read_bytes()
+    tensors, facts = read_tensors(kept)
+    try:
+        if drawn.draw(st.booleans()):
+            kept.write_bytes(drawn.draw(damaged(sound)))
+        else:
+            values = drawn.draw(changed(facts))
+            write_tensors(kept, tensors, values if isinstance(values, dict) else {})
+        model = create("mlp", in_features=4, hidden_dim=6, num_classes=3, num_layers=2)
+        with input_errors_alone():
+            Unfinished(kept.parent).restore(model, RiemannianAdam(model.parameters()), None)
+    finally:
+        kept.write_bytes(sound)
