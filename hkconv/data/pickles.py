@@ -1,6 +1,7 @@
 """What a pickle asks for, read off before it is run: a pickle is a program, and its names are all it can reach."""
 
-import pickletools  # nosec B403: it takes pickles apart and runs none.
+# It takes pickles apart and runs none.
+import pickletools  # nosec B403
 from collections.abc import Collection
 
 from hkconv.errors import InputError
