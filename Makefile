@@ -1,5 +1,5 @@
-# `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes longer,
-# `make docs` builds the documentation.
+# `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes long, `make docs`
+# builds the documentation.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -16,7 +16,7 @@ test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n auto
 
 nightly: .venv/.installed-dev
-	$(BIN)/python -m pytest -m nightly
+	$(BIN)/python -m pytest -n auto -m nightly
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean

@@ -17,6 +17,12 @@ WORDS = {
 }
 
 
+# A training that takes a second or two.
+SIZES = {"model": "transformer", "dim": 8, "num_heads": 2, "num_layers": 1, "merges": 30, "max_length": 32}
+PACE = {"batch_tokens": 128, "warmup": 20, "steps": 12, "log_every": 2, "validate_every": 5, "device": "cpu"}
+SMALL = {**SIZES, **PACE}
+
+
 def make_pairs(count: int, seed: int = 0, longest: int = 9) -> list[tuple[str, str]]:
     """Sentences of one to ``longest`` words with their translations."""
     draw = random.Random(seed)
@@ -40,10 +46,8 @@ def write_toy(folder: Path) -> dict[str, str]:
 
 
 def toy_options(folder: Path, **changes) -> dict:
-    """Options of a training that takes a second or two; its text is written to the folder."""
-    sizes = {"model": "transformer", "dim": 8, "num_heads": 2, "num_layers": 1, "merges": 30, "max_length": 32}
-    pace = {"batch_tokens": 128, "warmup": 20, "steps": 12, "log_every": 2, "validate_every": 5, "device": "cpu"}
-    return {**write_toy(folder), **sizes, **pace, **changes}
+    """Options of a small training; its text is written to the folder."""
+    return {**write_toy(folder), **SMALL, **changes}
 
 
 def toy_recipe(folder: Path, **changes) -> TranslationRecipe:

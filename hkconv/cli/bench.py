@@ -71,10 +71,7 @@ def _run(plan: "LayerPlan", target: Path | None, run_layers: Any) -> dict[str, A
 
     def save(document: dict[str, Any]) -> None:
         if target is not None:
-            try:
-                write_json(target, document)
-            except OSError as error:
-                raise InputError(f"out {target} cannot be written ({error.strerror})") from None
+            write_json(target, document, "out")
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:

@@ -1,5 +1,6 @@
-"""The command ``hkconv``: its subcommands, and how each ends when something was wrong or Ctrl-C was pressed."""
+"""The command ``hkconv``: its subcommands, and how each ends when something was wrong or it was interrupted."""
 
+import errno
 import os
 import sys
 from typing import Annotated, Any
@@ -24,11 +25,17 @@ from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
 from hkconv.cli.serve import serve
+from hkconv.cli.signals import heed_sigterm, interrupted_code
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
 from hkconv.errors import InputError
 from hkconv.training.launch import find_place
+
+# What a system refuses because of where a file is or should go: for a person to mend, not for a programmer.
+REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+LONGEST = 2000
 
 
 class _Commands(TyperGroup):
@@ -36,13 +43,28 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: typer.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            # Standard output may be a file on a full disk.
+            sys.stdout.flush()
+            return result
         except InputError as error:
-            if _is_heard(error):
-                typer.echo("error: " + " ".join(str(error).split()), err=True)
-            raise typer.Exit(BAD_INPUT) from None
+            raise (_refused(str(error)) if _is_heard(error) else typer.Exit(BAD_INPUT)) from None
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            place = f" ({error.filename})" if error.filename else ""
+            raise _refused(f"the system refuses a file{place}: {error.strerror}") from None
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(interrupted_code()) from None
+        except typer.Exit as end:
+            raise typer.Exit(interrupted_code()) if end.exit_code == INTERRUPTED else end from None
+
+
+def _refused(message: str) -> typer.Exit:
+    line = " ".join(message.split())
+    # A file may hold a word of a million letters.
+    typer.echo("error: " + (line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."), err=True)
+    return typer.Exit(BAD_INPUT)
 
 
 def _is_heard(error: InputError) -> bool:
@@ -111,4 +133,5 @@ def run() -> None:
     # A terminal or pipe that knows no `±` shows `?` instead of failing.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")
+    heed_sigterm()
     app(prog_name="hkconv")

@@ -75,7 +75,4 @@ def _save(found: "Tensor", path: Path) -> None:
         content = buffer.getvalue()
     else:
         content = save({"points": found.contiguous()})
-    try:
-        write_bytes(path, content)
-    except OSError as error:
-        raise InputError(f"out {path} cannot be written ({error.strerror})") from None
+    write_bytes(path, content, "out")

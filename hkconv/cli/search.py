@@ -19,8 +19,8 @@ from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe
 if TYPE_CHECKING:
     from hkconv.experiments.search import Progress, SearchResult
 
-# A search is for one model and trains it once on a split.
-NOT_OPTIONS = ("models", "seeds")
+# A search is for one model and trains it once on a split; a trial that was stopped is replaced.
+NOT_OPTIONS = ("models", "seeds", "keep_every")
 
 SHOWN_TRIALS = 5
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
@@ -59,6 +60,8 @@ def train(resume: str | None, **options: Any) -> None:
         training = train_translator(recipe, progress, resume=resume is not None)
     if find_place().rank == 0:
         _print_training(training)
+    if training.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _resumed_recipe(folder: Path, given: dict[str, Any]) -> TranslationRecipe:
@@ -89,7 +92,8 @@ def _print_training(training: "Training") -> None:
     if training.is_finished:
         typer.echo(f"score: hkconv translate score {folder} --test PREFIX")
     else:
-        typer.echo(f"time is up; go on: hkconv translate train --resume {folder}")
+        reason = "interrupted" if training.interrupted else "time is up"
+        typer.echo(f"{reason}; go on: hkconv translate train --resume {folder}")
 
 
 @translate.command()

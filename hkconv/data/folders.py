@@ -25,7 +25,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     chosen, origin = (root, "data root") if root is not None else (os.environ.get("HKCONV_DATA"), "HKCONV_DATA")
     if not chosen:
         return cache_folder() / "data"
-    folder = Path(chosen).expanduser()
+    folder = Path(os.path.expanduser(chosen))
     if not folder.is_dir():
         raise InputError(f"{origin} {str(folder)!r} is not a folder: name the existing folder of the datasets")
     return folder

@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from hkconv.data.pickles import check_pickle
 from hkconv.data.staging import staged
 from hkconv.errors import InputError
 
 FILES_NAMED_IN_ERRORS = 4
+
+# All that the pickles of Planetoid need: arrays, sparse matrices and a dictionary of lists.
+PLANETOID_NAMES = (
+    *("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"),
+    *("scipy.sparse.csr csr_matrix", "collections defaultdict", "__builtin__ list"),
+)
 
 Content = TypeVar("Content")
 
@@ -142,13 +149,23 @@ def actor() -> Source:
 def planetoid(name: str) -> Source:
     """Cora, CiteSeer or PubMed with the Geom-GCN splits."""
 
+    pickles = tuple(f"ind.{name.lower()}.{part}" for part in ("x", "tx", "allx", "y", "ty", "ally", "graph"))
+
     def read(root: Path) -> list[Data]:
         from torch_geometric.datasets import Planetoid
 
-        return [Planetoid(str(root / "planetoid"), name, split="geom-gcn")[0]]
+        class CheckedPlanetoid(Planetoid):
+            """PyG unpickles the raw files, wherever they came from."""
 
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    files = (*(f"ind.{name.lower()}.{part}" for part in parts), *_geom_gcn_splits(name.lower()))
+            def process(self) -> None:
+                for file in pickles:
+                    path = Path(self.raw_dir, file)
+                    check_pickle(path.read_bytes(), PLANETOID_NAMES, str(path))
+                super().process()
+
+        return [CheckedPlanetoid(str(root / "planetoid"), name, split="geom-gcn")[0]]
+
+    files = (*pickles, f"ind.{name.lower()}.test.index", *_geom_gcn_splits(name.lower()))
     return Source(f"planetoid/{name}/geom-gcn/raw", files, read, "Planetoid", can_download=True)
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from hkconv.data.checks import check_disjoint, check_num_splits, check_parts, check_range
 from hkconv.data.dataset import CLEAN, Split
+from hkconv.data.plain_arrays import read_arrays
 from hkconv.errors import InputError
 
 PART_NAMES = ("train", "val", "test")
@@ -78,7 +78,7 @@ def read_splits(path: str | os.PathLike[str], count: int, num_splits: int | None
 def _read_json(path: Path, count: int) -> list[dict[str, Tensor]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"split file {path} is not valid JSON") from None
     splits = content if isinstance(content, list) else [content]
     if not splits:
@@ -97,12 +97,7 @@ def _indices(split: Any, owner: str) -> dict[str, Tensor]:
 
 
 def _read_masks(path: Path, count: int) -> list[dict[str, Tensor]]:
-    try:
-        arrays = dict(np.load(path, allow_pickle=False))
-    # What NumPy raises depends on whether it meets text, half an archive, a pickle or a single array.
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):
-        raise InputError(f"split file {path} is not a valid .npz file of plain arrays") from None
-    return parts_of_masks(arrays, count, f"split file {path}")
+    return parts_of_masks(read_arrays(path, f"split file {path}"), count, f"split file {path}")
 
 
 def parts_of_masks(arrays: Mapping[str, np.ndarray], count: int, owner: str) -> list[dict[str, Tensor]]:

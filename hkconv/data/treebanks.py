@@ -7,6 +7,7 @@ optional and imported when first used; lines are counted here, so that an error 
 
 import functools
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,7 @@ def _lines(path: Path) -> list[str]:
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"treebank {path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     try:
         # Only at line feeds: words may hold what Python counts as other ends of lines.
@@ -142,7 +143,8 @@ def _row(path: Path, number: int, line: str, expected: int) -> _Row | None:
     parser, complaint, fields, parsers = _conllu()
     try:
         token = parser(line.rstrip("\r"), fields, parsers)
-    except complaint as error:
+    # Numbers of thousands of digits are too much for Python, and its complaint is another one.
+    except (complaint, ValueError) as error:
         raise InputError(f"{path}, line {number}: {error}") from None
     if len(token) < len(fields):
         raise InputError(f"{path}, line {number}: a row of CoNLL-U has {len(fields)} columns, found {len(token)}")

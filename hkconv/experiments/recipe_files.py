@@ -59,7 +59,7 @@ PAPER_SYSTEMS = (
 # What a table says elsewhere, and what it says nothing about.
 _NOT_SETTINGS = {
     *("dataset", "task", "protocol", "split_file", "models", "num_splits", "seeds", "seed"),
-    *("device", "deterministic", "capture", "data", "out"),
+    *("device", "deterministic", "capture", "keep_every", "data", "out"),
 }
 SETTINGS = tuple(entry.name for entry in fields(Recipe) if entry.name not in _NOT_SETTINGS)
 
@@ -194,7 +194,7 @@ def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
 
 def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tuned]:
     _check_keys(values, _DERIVED_KEYS, "key", required=("table", "base", "variants"))
-    base = read_recipe_file(folder / f"{values['base']}.yaml")
+    base = read_recipe_file(_file_in(folder, values["base"], "base"))
     _check_keys(base, _KEYS, f"key of {values['base']}", required=_KEYS)
     of, variants = _read_variants(values["variants"], folder)
     systems = _mapping(base["systems"], "systems")
@@ -213,8 +213,10 @@ def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tu
             **{label: figure for label, figure in _mapping(base["paper"], "paper").items() if label in variants},
             **_mapping(values.get("paper", {}), "paper"),
         },
-        "systems": {label: {**systems[of], **_mapping(changes, label)} for label, changes in variants.items()},
-        "chosen_here": [name for entry in base["chosen_here"] for name in _inherited(entry, of, variants)],
+        "systems": {
+            label: {**_mapping(systems[of], of), **_mapping(changes, label)} for label, changes in variants.items()
+        },
+        "chosen_here": [name for entry in _list(base["chosen_here"]) for name in _inherited(entry, of, variants)],
     }
     return derived, tuned
 
@@ -224,13 +226,21 @@ def _read_variants(given: Any, folder: Path) -> tuple[str, dict[str, Any]]:
     names = given if isinstance(given, list) else [given]
     of, variants = [], {}
     for name in names:
-        shared = read_recipe_file(folder / VARIANTS / f"{name}.yaml")
+        shared = read_recipe_file(_file_in(folder / VARIANTS, name, "variants"))
         _check_keys(shared, ("of", "variants"), f"key of {VARIANTS}/{name}", required=("of", "variants"))
-        of.append(shared["of"])
+        of.append(str(shared["of"]))
         variants |= _mapping(shared["variants"], "variants")
     if len(set(of)) != 1:
-        raise InputError(f"variants must name files about one system, got {' and '.join(map(str, of)) or 'none'}")
+        raise InputError(f"variants must name files about one system, got {' and '.join(of) or 'none'}")
     return of[0], variants
+
+
+def _file_in(folder: Path, name: Any, what: str) -> Path:
+    """The file of a name that a recipe gives, which must not lead out of the folder."""
+    path = folder / f"{name}.yaml"
+    if not isinstance(name, str) or "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{what} must name a file in {folder}, got {name!r}")
+    return path
 
 
 def _inherited(entry: str, of: str, variants: Mapping[str, Any]) -> list[str]:
@@ -347,8 +357,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def _chosen_here(given: Any, settings: Settings, systems: Mapping[str, System]) -> tuple[str, ...]:
-    if not isinstance(given, list):
-        raise InputError(f"chosen_here must be a list of names, got {given!r}")
+    _list(given)
     known = [*settings, *(f"{label}.{key}" for label, system in systems.items() for key in system.settings)]
     for name in given:
         _check_known(name, known, "name in chosen_here")
@@ -367,6 +376,12 @@ def _check_known(name: Any, known: Iterable[str], what: str) -> None:
     known = list(known)
     if name not in known:
         raise InputError(f"unknown {what} {name!r}; {did_you_mean(name, known)}")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"chosen_here must be a list of names, got {value!r}")
+    return value
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from hkconv.experiments.workers import Lost, results_of
 from hkconv.training.capture import check_capture
 from hkconv.training.devices import find_device
 from hkconv.training.files import make_folder
+from hkconv.training.interrupts import held_back
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,10 @@ class _Filling:
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
         """Store a record and tell of it."""
-        store.append(self.order.results, record)
-        self.summary.note(record)
-        self.done += 1
+        with held_back():
+            store.append(self.order.results, record)
+            self.summary.note(record)
+            self.done += 1
         self.watcher.cell_ended(record, self.done, self.total, seconds_left)
 
     def _record(self, cell: TableCell, outcome: Outcome | Lost) -> Record | None:

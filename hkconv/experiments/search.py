@@ -23,6 +23,7 @@ from hkconv.experiments.studies import (
     FrozenTrial,
     Study,
     TrialState,
+    await_marks,
     check_same_search,
     count_trials,
     fail_dead_trials,
@@ -30,6 +31,7 @@ from hkconv.experiments.studies import (
     open_study,
     optuna,
     sqlite_url,
+    storage_trouble,
 )
 from hkconv.training.building import load_dataset, model_config
 from hkconv.training.capture import check_capture
@@ -156,6 +158,7 @@ def plan_search(
     )
 
 
+@storage_trouble()
 def run_search(
     search: Search, trials: int = 50, jobs: int = 1, on_trial: Callable[[Progress], None] | None = None
 ) -> SearchResult:
@@ -179,6 +182,7 @@ def run_search(
     study = search.open()
     check_same_search(study, _description(search), "name another folder with --out, or another study with --study")
     make_folder(search.folder, "out")
+    await_marks(study)
     fail_dead_trials(study)
     listener = _Listener(search, study, trials, on_trial)
     interrupted = False
@@ -196,6 +200,7 @@ def run_search(
     return _result(search, study, interrupted)
 
 
+@storage_trouble()
 def work_on(
     search: Search, trials: int, on_trial: Callable[[int], None], may_start: Callable[[], bool] = lambda: True
 ) -> None:

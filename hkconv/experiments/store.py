@@ -5,7 +5,7 @@ stays where it is, is reported and otherwise passed over.
 """
 
 import json
-import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -144,7 +144,7 @@ def _parse(line: bytes, table: str) -> Record | str:
     """The record of a line, or in words why it is none."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "not valid JSON"
     if not isinstance(record, dict):
         return "not a JSON object"
@@ -161,8 +161,14 @@ def _parse(line: bytes, table: str) -> Record | str:
     if missing:
         return f"{missing[0]!r} is missing"
     score = "val" if table.startswith(TUNING) else "test"
-    return record if _is_figure(record[score]) else f"{score!r} is no number: {record[score]!r}"
+    if not _is_figure(record[score]):
+        return f"{score!r} is no number: {record[score]!r}"
+    odd = [key for key in _SCORES if record[key] is not None and not _is_figure(record[key])]
+    if type(record["metric"]) is not str:
+        odd.append("metric")
+    return f"{odd[0]!r} is of another type" if odd else record
 
 
 def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number beyond the range of float64 is none either.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

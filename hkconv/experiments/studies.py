@@ -10,7 +10,8 @@ import sqlite3
 import time
 import uuid
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,26 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
         raise InputError(f"storage {shown} cannot be used: {_reason(error)}") from None
 
 
+@contextmanager
+def storage_trouble() -> Iterator[None]:
+    """Within this block a full disk, a lost connection and whatever else befalls the storage is one line for a person.
+
+    Optuna raises errors of its own in place of the driver's, and in one place fails an assertion.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        found: BaseException | None = error
+        while found is not None and not isinstance(found, SQLAlchemyError):
+            found = found.__cause__ or found.__context__
+        if found is None:
+            raise
+        reason = str(getattr(found, "orig", None) or found).splitlines()[0]
+        raise InputError(f"the storage of the search failed: {reason}; the same command goes on") from None
+
+
 def check_same_search(study: Study, description: dict[str, Any], advice: str) -> None:
     """Keep what a new study searches; raise if an older one searches something else.
 
@@ -157,6 +178,15 @@ def check_same_search(study: Study, description: dict[str, Any], advice: str) ->
 def mark_worker(trial: optuna.Trial) -> None:
     """Note which process runs a trial, for :func:`fail_dead_trials`."""
     trial.set_user_attr("worker", {"machine": MACHINE, "pid": os.getpid()})
+
+
+def await_marks(study: Study) -> None:
+    """Wait, a few seconds at most, until every trial that runs is marked or was begun by a process that is dead."""
+    deadline = time.monotonic() + MARK_GRACE
+    while time.monotonic() < deadline and any(
+        "worker" not in trial.user_attrs for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    ):
+        time.sleep(MARK_GRACE / 50)
 
 
 def fail_dead_trials(study: Study) -> None:
@@ -189,7 +219,7 @@ def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBSt
             with warnings.catch_warnings():
                 # Heartbeats are marked as experimental.
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                return optuna.storages.RDBStorage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+                return _Storage(storage, engine, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
         except (SQLAlchemyError, optuna.exceptions.OptunaError) as error:
             if attempts == OPENINGS or not any(words in _reason(error).lower() for words in MADE_BY_OTHERS):
                 raise
@@ -199,6 +229,14 @@ def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBSt
 
 def _reason(error: BaseException) -> str:
     return (str(error.__cause__ or error).splitlines() or [type(error).__name__])[0]
+
+
+class _Storage(optuna.storages.RDBStorage):
+    """Optuna's, whose thread does not die of a heartbeat that it could not note: the next one may succeed."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        with suppress(SQLAlchemyError, optuna.exceptions.StorageInternalError):
+            super().record_heartbeat(trial_id)
 
 
 class _LoggedConnection(sqlite3.Connection):

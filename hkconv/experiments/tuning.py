@@ -140,6 +140,8 @@ def read_tuning(
     if set(values) != set(keys):
         raise InputError(f"recipe {path} must hold {', '.join(keys)}, got {', '.join(map(str, values)) or 'nothing'}")
     try:
+        if not isinstance(values["own"], dict):
+            raise InputError(f"own must hold a space for each system that has one, got {values['own']!r}")
         space, own = _space(values["space"]), {label: _space(given) for label, given in values["own"].items()}
     except InputError as error:
         raise InputError(f"recipe {path}: {error}") from None

@@ -15,12 +15,14 @@ import numpy as np
 
 from hkconv.data.parallel_text import ParallelText
 from hkconv.errors import InputError
-from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.files import make_folder, read_json, whole_file, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 LENGTH_TYPE = np.dtype("<i4")
+# For a vocabulary of up to 2^16 tokens, and for a larger one.
+ID_TYPES = ("<u2", "<u4")
 # Pairs that are encoded together; the package uses every core for them.
 _CHUNK = 8192
 _NAMED_LINES = 5
@@ -83,9 +85,11 @@ class Corpus:
             self.ids = np.memmap(paths["ids"], self.info.id_type, "r", shape=(self.info.tokens,))
             flat = np.fromfile(paths["lengths"], LENGTH_TYPE)
             self.lengths = flat.reshape(self.info.pairs, 2)
-        except (OSError, ValueError):
+        except (OSError, ValueError, OverflowError, MemoryError):
             raise InputError(f"corpus {folder / name} is damaged: remove it to have it made anew") from None
         ends = self.lengths.sum(1, dtype=np.int64).cumsum()
+        if self.lengths.min() < 0 or ends[-1] != self.info.tokens:
+            raise InputError(f"corpus {folder / name} is damaged: remove it to have it made anew")
         #: Where the source of each pair begins in ``ids``; its target follows.
         self.starts = np.concatenate([[0], ends[:-1]])
 
@@ -104,17 +108,17 @@ def encode_corpus(text: ParallelText, tokenizer: "Tokenizer", max_length: int, f
         name: how their names begin.
     """
     make_folder(folder, "the folder of the corpus")
-    id_type = np.dtype("<u2" if tokenizer.get_vocab_size() <= 1 << 16 else "<u4")
+    id_type = np.dtype(ID_TYPES[tokenizer.get_vocab_size() > 1 << 16])
     kept = _Kept()
     # One for each file: together they must not depend on how the text was divided while it was written.
     digests = [hashlib.sha256(), hashlib.sha256()]
-    with (folder / f"{name}.ids").open("wb") as ids_file, (folder / f"{name}.lengths").open("wb") as lengths_file:
+    with whole_file(folder / f"{name}.ids") as ids_file, whole_file(folder / f"{name}.lengths") as lengths_file:
         for arrays in _encoded_chunks(text, tokenizer, max_length, id_type, kept):
             for file, digest, array in zip((ids_file, lengths_file), digests, arrays):
                 file.write(array.tobytes())
                 digest.update(array.tobytes())
-    if kept.pairs == 0:
-        raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
+        if kept.pairs == 0:
+            raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
     digest = hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
     info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=digest)
     write_json(folder / f"{name}.json", asdict(info))
@@ -125,10 +129,18 @@ def read_info(folder: Path, name: str) -> CorpusInfo:
     """The description of a corpus on disk."""
     path = folder / f"{name}.json"
     stored = read_json(path, "the corpus")
-    try:
-        return CorpusInfo(**stored)
-    except TypeError:
-        raise InputError(f"the corpus is damaged: {path} does not describe one") from None
+    kinds = {**dict.fromkeys(("pairs", "tokens", "too_long", "max_length"), int), "id_type": str, "digest": str}
+    is_sound = (
+        stored.keys() == {*kinds, "too_long_lines"}
+        and all(type(stored[key]) is kind for key, kind in kinds.items())
+        and isinstance(stored["too_long_lines"], list)
+        and min(stored["pairs"], stored["tokens"]) >= 1
+        # Any other type of NumPy's could make pointers of a file's bytes.
+        and stored["id_type"] in ID_TYPES
+    )
+    if not is_sound:
+        raise InputError(f"the corpus is damaged: {path} does not describe one")
+    return CorpusInfo(**stored)
 
 
 def _encoded_chunks(

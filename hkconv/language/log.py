@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from hkconv.training.files import append_json, write_bytes
 
@@ -35,6 +36,14 @@ class LogEntry:
     validation_loss: float | None = None
 
 
+_WHOLE, _NUMBER = (int,), (int, float)
+_KINDS = {
+    **dict.fromkeys((entry.name for entry in fields(LogEntry)), _NUMBER),
+    **dict.fromkeys(("step", "epoch", "target_tokens"), _WHOLE),
+    "validation_loss": (*_NUMBER, type(None)),
+}
+
+
 def append_entry(path: Path, entry: LogEntry) -> None:
     """Add a line."""
     append_json(path, asdict(entry), "the log")
@@ -44,14 +53,13 @@ def read_log(path: Path) -> list[LogEntry]:
     """Every line of a log; one that a kill cut short is left out, and a log that does not exist has none."""
     if not path.exists():
         return []
-    names = {entry.name for entry in fields(LogEntry)}
     entries = []
     for line in path.read_bytes().split(b"\n"):
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and found.keys() == names:
+        if _is_entry(found):
             entries.append(LogEntry(**found))
     return entries
 
@@ -61,3 +69,9 @@ def forget_after(path: Path, step: int) -> None:
     kept = [json.dumps(asdict(entry)) for entry in read_log(path) if entry.step <= step]
     if path.exists():
         write_bytes(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def _is_entry(found: Any) -> bool:
+    if not isinstance(found, dict) or found.keys() != _KINDS.keys():
+        return False
+    return all(type(value) in _KINDS[name] for name, value in found.items())

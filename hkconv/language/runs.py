@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from hkconv import __version__
@@ -31,10 +29,18 @@ from hkconv.errors import InputError
 from hkconv.language.averaging import load_average
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 from hkconv.language.tokenizer import load_tokenizer
+from hkconv.models.checkpoint_files import check_sizes
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.seq2seq import Seq2Seq
 from hkconv.training.environment import source_commit, versions
-from hkconv.training.files import append_json, make_folder, read_json, write_bytes, write_json
+from hkconv.training.files import append_json, make_folder, read_json, write_json
+from hkconv.training.tensor_files import (
+    check_shapes,
+    count_numbers,
+    read_facts,
+    read_tensors,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -93,6 +99,8 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
         raise InputError(f"weights must be one of {', '.join(WEIGHTS_CHOICES)}, got {weights!r}")
     tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
     chosen = _choose(list_weights(folder), weights, recipe.keep, folder)
+    widths = {name: getattr(recipe, name) for name in ("dim", "feedforward_dim", "num_layers", "num_heads")}
+    check_sizes(widths, count_numbers(chosen[0].path), chosen[0].path)
     model = build_model(recipe, tokenizer)
     states = [read_weights(entry.path, model, tokenizer) for entry in chosen]
     load_average(model, states)
@@ -148,29 +156,6 @@ def tokenizer_digest(tokenizer: "Tokenizer") -> str:
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and plain data as one file, atomically.
-
-    Args:
-        path: the file.
-        tensors: on any device.
-        facts: what JSON can hold.
-    """
-    # Cloned, because the format refuses tensors that share memory, as tied weights do.
-    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, to_safetensors(copies, {"facts": json.dumps({"format_version": FORMAT_VERSION, **facts})}))
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """The plain data of :func:`write_tensors`."""
-    return _read(path, with_tensors=False)[1]
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the plain data of :func:`write_tensors`."""
-    return _read(path, with_tensors=True)
-
-
 def write_weights(folder: Path, model: Seq2Seq, tokenizer: "Tokenizer", step: int, validation_loss: float) -> None:
     """Keep the weights of a step."""
     path = make_folder(folder / WEIGHTS_FOLDER, "out") / f"step-{step:06d}.safetensors"
@@ -188,7 +173,10 @@ def list_weights(folder: Path) -> list[Weights]:
     found = []
     for path in sorted((folder / WEIGHTS_FOLDER).glob("step-*.safetensors")):
         facts = read_facts(path)
-        found.append(Weights(path, facts["step"], facts["validation_loss"]))
+        step, loss = facts.get("step"), facts.get("validation_loss")
+        if type(step) is not int or type(loss) not in (int, float):
+            raise InputError(f"checkpoint {path} is damaged: it does not say of which step it is and how good")
+        found.append(Weights(path, step, loss))
     return sorted(found, key=lambda entry: entry.step)
 
 
@@ -210,7 +198,7 @@ def read_weights(path: Path, model: Seq2Seq, tokenizer: "Tokenizer") -> dict[str
     """Weights for a model, refused where they are of another vocabulary or another shape."""
     tensors, facts = read_tensors(path)
     check_vocabulary(facts, tokenizer, path)
-    check_shapes(model, tensors, path)
+    check_shapes(model.state_dict(), tensors, path)
     return tensors
 
 
@@ -223,32 +211,7 @@ def check_vocabulary(facts: dict[str, Any], tokenizer: "Tokenizer", path: Path) 
         raise InputError(f"{TOKENIZER_FILE} is not the tokenizer that checkpoint {path} was trained with")
 
 
-def check_shapes(model: Seq2Seq, tensors: dict[str, Tensor], path: Path) -> None:
-    """Refuse weights of another model."""
-    expected = model.state_dict()
-    for name in sorted(expected.keys() | tensors.keys()):
-        shapes = [tuple(where[name].shape) if name in where else None for where in (tensors, expected)]
-        if shapes[0] != shapes[1]:
-            found, wanted = (shape or "nothing" for shape in shapes)
-            raise InputError(f"checkpoint {path} does not fit the run: {name!r} is {found}, expected {wanted}")
-
-
 def _choose(found: list[Weights], weights: str, keep: int, folder: Path) -> list[Weights]:
     if not found:
         raise InputError(f"run {folder} has no weights yet: they are written at the first validation")
     return {"best": [best_of(found)], "last": found[-1:], "average": found[-keep:]}[weights]
-
-
-def _read(path: Path, *, with_tensors: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()} if with_tensors else {}  # noqa: SIM118
-    except OSError as error:
-        raise InputError(f"checkpoint {path} cannot be read ({error.strerror or 'no such file'})") from None
-    except (SafetensorError, ValueError):
-        raise InputError(f"checkpoint {path} is damaged: it is not a safetensors file") from None
-    if facts.get("format_version") != FORMAT_VERSION:
-        found = facts.get("format_version")
-        raise InputError(f"checkpoint {path} has format version {found!r}; this hkconv reads {FORMAT_VERSION}")
-    return tensors, facts

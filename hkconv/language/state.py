@@ -9,12 +9,21 @@ from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.language.batches import Position
-from hkconv.language.runs import check_shapes, check_vocabulary, read_tensors, vocabulary_facts, write_tensors
+from hkconv.language.runs import check_vocabulary, vocabulary_facts
 from hkconv.models.translation.seq2seq import Seq2Seq
 from hkconv.training.distributed import ALONE, Processes
+from hkconv.training.tensor_files import by_part, check_shapes, read_tensors, write_tensors
+from hkconv.training.training_state import (
+    generator_tensors,
+    optimizer_tensors,
+    restore_generators,
+    restore_optimizer,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+PARTS = ("model", "optimizer", "generator", "pending")
 
 
 @dataclass
@@ -66,12 +75,14 @@ def save_state(
     """
     counts = asdict(progress)
     pending = {name: counts.pop(name) for name in ("losses", "norms")}
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    for index, entries in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer/{index}/{name}": tensor for name, tensor in entries.items()}
-    for rank, states in enumerate(processes.all(_generators(_device(model)))):
-        tensors |= {f"generator/{_of_rank(name, rank)}": state for name, state in states.items()}
-    tensors |= {f"pending/{name}": torch.stack(values) for name, values in pending.items() if values}
+    found = enumerate(processes.all(generator_tensors(_device(model))))
+    contents = {
+        "model": model.state_dict(),
+        "optimizer": optimizer_tensors(optimizer),
+        "generator": {_of_rank(name, rank): state for rank, states in found for name, state in states.items()},
+        "pending": {name: torch.stack(values) for name, values in pending.items() if values},
+    }
+    tensors = {f"{part}/{name}": tensor for part, content in contents.items() for name, tensor in content.items()}
     facts = {"progress": counts, "data": data_digest, **vocabulary_facts(tokenizer)}
     processes.first(lambda: write_tensors(path, tensors, facts))
 
@@ -93,55 +104,40 @@ def restore_state(
     check_vocabulary(facts, tokenizer, path)
     if facts.get("data") != data_digest:
         raise InputError(f"the training text is not the one that {path.parent} was begun with")
-    parts = _by_part(tensors)
-    check_shapes(model, parts["model"], path)
+    parts = by_part(tensors, PARTS, path)
+    check_shapes(model.state_dict(), parts["model"], path)
+    progress = _progress(facts, parts["pending"], _device(model), path)
+    restore_optimizer(optimizer, parts["optimizer"], path)
     model.load_state_dict(parts["model"])
-    _restore_optimizer(optimizer, parts["optimizer"])
-    _restore_generators(parts["generator"], _device(model), processes.rank)
-    return _restore_progress(facts, parts["pending"], _device(model))
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for place, tensor in tensors.items():
-        index, name = place.split("/")
-        state.setdefault(int(index), {})[name] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-
-
-def _restore_generators(states: dict[str, Tensor], device: torch.device, rank: int) -> None:
-    # A state from a machine without a GPU has none of its, nor one of fewer processes those of the others; the run then
-    # goes on with the seed's.
-    cpu, cuda = (_of_rank(name, rank) for name in ("cpu", "cuda"))
-    if cpu in states:
-        torch.set_rng_state(states[cpu])
-    if device.type == "cuda" and cuda in states:
-        torch.cuda.set_rng_state(states[cuda], device)
+    states, rank = parts["generator"], processes.rank
+    mine = {name: states[_of_rank(name, rank)] for name in ("cpu", "cuda") if _of_rank(name, rank) in states}
+    # A state of fewer processes has none of the others; they go on with the seed's.
+    if mine or processes.is_first:
+        restore_generators(mine, _device(model), path)
+    return progress
 
 
 def _of_rank(name: str, rank: int) -> str:
     return f"{name}.{rank}" if rank else name
 
 
-def _restore_progress(facts: dict[str, Any], pending: dict[str, Tensor], device: torch.device) -> Progress:
-    counts = {**facts["progress"], "position": Position(**facts["progress"]["position"])}
-    lists = {name: list(values.to(device).unbind()) for name, values in pending.items()}
-    return Progress(**counts, **lists)
-
-
-def _generators(device: torch.device) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _by_part(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    parts: dict[str, dict[str, Tensor]] = {name: {} for name in ("model", "optimizer", "generator", "pending")}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition("/")
-        parts[part][rest] = tensor
-    return parts
+def _progress(facts: dict[str, Any], pending: dict[str, Tensor], device: torch.device, path: Path) -> Progress:
+    try:
+        stored = facts["progress"]
+        position = Position(**stored["position"])
+        lists = {name: list(values.to(device).unbind()) for name, values in pending.items()}
+        progress = Progress(**{**stored, "position": position}, **lists)
+        whole = [progress.step, progress.target_tokens, progress.new_tokens, position.epoch, position.batch]
+        is_sound = (
+            all(type(number) is int and number >= 0 for number in whole)
+            and all(type(number) is float for number in (progress.seconds, progress.new_seconds))
+            and len(progress.losses) == len(progress.norms)
+        )
+    except (KeyError, TypeError, RuntimeError, IndexError):
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"checkpoint {path} is damaged: it does not say how far the training is")
+    return progress
 
 
 def _device(model: Seq2Seq) -> torch.device:

@@ -20,7 +20,7 @@ from hkconv.language.recipe import TranslationRecipe, check_resumed
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
 from hkconv.language.trainer import Trainer, Watcher
 from hkconv.training.distributed import Processes, joined
-from hkconv.training.files import make_folder
+from hkconv.training.files import is_empty, remove_parts
 from hkconv.training.seeds import deterministic_algorithms
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class Training:
     Args:
         folder: of the run.
         step: the last step.
-        is_finished: whether that was the last of all; else the time was up.
+        is_finished: whether that was the last of all; else the time was up, or it was interrupted.
+        interrupted: whether Ctrl-C ended it.
         best: weights with the lowest validation loss so far, None before the first validation.
         parameters: how many numbers the model learns.
         device: in words.
@@ -43,6 +44,7 @@ class Training:
     folder: Path
     step: int
     is_finished: bool
+    interrupted: bool
     best: runs.Weights | None
     parameters: int
     device: str
@@ -51,7 +53,7 @@ class Training:
 def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, *, resume: bool = False) -> Training:
     """Train a translator, or go on with its training.
 
-    A new run reads all of its text before it writes anything.
+    A new run reads all of its text before it writes anything. Ctrl-C ends it in order, its last step kept.
 
     Args:
         recipe: what to train.
@@ -68,7 +70,7 @@ def _train(recipe: TranslationRecipe, watcher: Watcher | None, resume: bool, pro
     device = processes.find_device(recipe.device)
     if recipe.capture:
         check_capture(device)
-    folder = processes.first(lambda: _continued_folder(recipe) if resume else _begin(recipe, watcher))
+    folder = processes.first(lambda: _continued_folder(recipe, watcher) if resume else _begin(recipe, watcher))
     processes.goes_on = f"hkconv translate train --resume {folder}"
     watcher.told(f"run {folder}")
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
@@ -76,18 +78,30 @@ def _train(recipe: TranslationRecipe, watcher: Watcher | None, resume: bool, pro
         processes.in_turn(partial(_load_buckets, recipe, part, folder, tokenizer, watcher, processes))
         for part in ("train", "valid")
     )
+    interrupted = False
     with deterministic_algorithms(recipe.deterministic):
         trainer = Trainer(recipe, folder, tokenizer, train, valid, device, watcher, processes)
-        trainer.run(deadline)
+        try:
+            trainer.run(deadline)
+        except KeyboardInterrupt:
+            interrupted = True
     step = trainer.progress.step
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     best = runs.best_of(runs.list_weights(folder))
-    return Training(folder, step, step >= recipe.steps, best, parameters, processes.describe(device))
+    return Training(folder, step, step >= recipe.steps, interrupted, best, parameters, processes.describe(device))
 
 
 def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
-    """A new folder with a tokenizer and, last, the configuration that makes it a run."""
+    """A new folder with the configuration that makes it a run and goes on wherever it is killed, and a tokenizer."""
     folder = _new_folder(recipe)
+    tokenizer = _first_tokenizer(recipe, watcher)
+    runs.build_model(recipe, tokenizer)
+    runs.write_config(folder, recipe)
+    save_tokenizer(tokenizer, folder / runs.TOKENIZER_FILE)
+    return folder
+
+
+def _first_tokenizer(recipe: TranslationRecipe, watcher: Watcher) -> "Tokenizer":
     train, valid = (find_parallel_text(text, recipe.source, recipe.target) for text in (recipe.train, recipe.valid))
     # Read to their ends, so that whatever is wrong with them is known before a folder is made.
     for text in (train, valid):
@@ -96,11 +110,8 @@ def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
         tokenizer, origin = learn_tokenizer(train, recipe.merges), f"{train.source} and {train.target}"
     else:
         tokenizer, origin = load_tokenizer(Path(recipe.bert) / runs.TOKENIZER_FILE), recipe.bert
-    runs.build_model(recipe, tokenizer)
     watcher.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {origin}")
-    save_tokenizer(tokenizer, make_folder(folder, "out") / runs.TOKENIZER_FILE)
-    runs.write_config(folder, recipe)
-    return folder
+    return tokenizer
 
 
 def _new_folder(recipe: TranslationRecipe) -> Path:
@@ -109,18 +120,21 @@ def _new_folder(recipe: TranslationRecipe) -> Path:
         candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
         return next(path for path in candidates if not path.exists())
     folder = Path(recipe.out)
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not is_empty(folder):
         raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
     return folder
 
 
-def _continued_folder(recipe: TranslationRecipe) -> Path:
+def _continued_folder(recipe: TranslationRecipe, watcher: Watcher) -> Path:
     if recipe.out is None:
         raise InputError("out must name the folder of the run to resume")
     folder = Path(recipe.out)
     check_resumed(runs.read_recipe(folder), recipe)
     # What the run may change, such as the number of its steps, is kept for the next time.
     runs.write_config(folder, recipe)
+    remove_parts(folder)
+    if not (folder / runs.TOKENIZER_FILE).exists():
+        save_tokenizer(_first_tokenizer(recipe, watcher), folder / runs.TOKENIZER_FILE)
     return folder
 
 

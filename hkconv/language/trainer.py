@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from hkconv.language.state import Progress, restore_state, save_state
 from hkconv.language.step import Step
 from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.finite import first_non_finite
+from hkconv.training.interrupts import Interrupt, held_back
 from hkconv.training.seeds import seed_everything
 
 if TYPE_CHECKING:
@@ -86,22 +87,27 @@ class Trainer:
         self.clock = time.perf_counter()
 
     def run(self, deadline: float = math.inf) -> None:
-        """Take steps until there are enough or the clock of :func:`time.perf_counter` has passed ``deadline``."""
+        """Take steps until there are enough or the clock of :func:`time.perf_counter` has passed ``deadline``.
+
+        Ctrl-C waits for the end of a step and for the state to be on the disk.
+        """
         recipe, progress = self.recipe, self.progress
         self.watcher.started(progress.step, recipe.steps)
         saved = progress.step
         plan = training_batches(self.train, recipe.seed, progress.position)
-        with closing(prefetch(self.train, plan, self.device)) as batches:
-            while progress.step < recipe.steps and self._has_time(deadline):
+        # Several processes stop together: one that finished its step alone would wait for the others forever.
+        holding = held_back() if self.processes.count == 1 else nullcontext(Interrupt())
+        with holding as interrupt, closing(prefetch(self.train, plan, self.device)) as batches:
+            while progress.step < recipe.steps and self._has_time(deadline) and not interrupt.is_waiting:
                 self._take_step(batches)
                 if progress.step % recipe.validate_every == 0 or progress.step == recipe.steps:
                     self._validate_and_save()
                     saved = progress.step
                 elif progress.step % recipe.log_every == 0:
                     self._log()
-        if saved != progress.step:
-            self._count_time()
-            self._save_state()
+            if saved != progress.step:
+                self._count_time()
+                self._save_state()
 
     def _take_step(self, batches: Iterator[tuple[Position, Batch]]) -> None:
         progress = self.progress

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,24 @@ def restore(folder: Path, config: dict[str, Any], build: Callable[..., torch.nn.
         The network with its weights, in evaluation mode on the CPU.
     """
     weights = _read_weights(folder, config)
+    check_sizes(config["config"], sum(tensor.numel() for tensor in weights.values()), folder)
     model = _built(folder, config, build).to(DTYPES[config["dtype"]])
     _check_fit(model.state_dict(), weights, folder)
     model.load_state_dict(weights)
     return model.eval()
+
+
+def check_sizes(sizes: Mapping[str, Any], count: int, path: Path) -> None:
+    """Refuse a description of a model that its weights cannot be of, before the model asks for memory.
+
+    Args:
+        sizes: arguments of the model's constructor. None of its widths can be more than there are weights.
+        count: of the weights.
+        path: how an error calls the checkpoint.
+    """
+    for key, value in sizes.items():
+        if type(value) is int and value > count:
+            raise InputError(f"checkpoint {path} does not fit its configuration: {key} is {value}, weights are {count}")
 
 
 def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:

@@ -3,9 +3,9 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
 from hkconv.training.step import train_step
 from hkconv.training.tasks import Dataset, Score, Task, make_task
+
+if TYPE_CHECKING:
+    from hkconv.training.unfinished import Unfinished
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def fit(
     settings: Settings | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     processes: Processes = ALONE,
+    unfinished: "Unfinished | None" = None,
 ) -> FitResult:
     """Train a model on one split, with early stopping, and leave it with its best weights.
 
@@ -91,6 +95,8 @@ def fit(
         settings: how to train.
         on_epoch: called after every epoch.
         processes: which train together, each on its part of every batch; all of them call this function.
+        unfinished: where the training is kept while it lasts, and goes on from if it is there. Its last state stays
+            there: remove it when what comes of the training is safe.
 
     Returns:
         Scores and history; a :class:`~hkconv.training.guard.DivergenceError` if that did not help.
@@ -105,30 +111,38 @@ def fit(
     task.divide_among(processes)
     processes.copy_model(model)
     trainer = _Trainer(model, task, settings, processes)
-    history: list[Epoch] = []
-    best: _Best | None = None
+    kept = (model, trainer.optimizer, task.generator)
+    progress = Progress() if unfinished is None else unfinished.restore(*kept)
+    trainer.guard.recovery = progress.guard
+    if progress.history:
+        processes.seed_dropout(settings.seed)
     interrupted = False
     divergence: DivergenceError | None = None
-    started = time.perf_counter()
+    started = time.perf_counter() - progress.seconds
     try:
-        for number in range(1, settings.epochs + 1):
+        while progress.goes_on(settings):
+            number = len(progress.history) + 1
             loss, val = trainer.run_epoch(number)
-            history.append(Epoch(number, loss, val.loss, val.metric))
-            if best is None or best.is_beaten_by(val):
-                best = _Best(number, val, _copy_of_weights(model))
+            epoch = Epoch(number, loss, val.loss, val.metric)
+            # In one step, so that an interrupt finds all of the epoch or nothing.
+            progress = progress.after(epoch, model, time.perf_counter() - started, trainer.guard.recovery)
             if on_epoch is not None:
-                on_epoch(history[-1])
-            if number - best.epoch >= settings.patience:
-                break
+                on_epoch(epoch)
+            if unfinished is not None and processes.is_first:
+                unfinished.save_if_due(*kept, progress)
     except (KeyboardInterrupt, LostProcessError):
-        if best is None or not processes.is_first:
+        if not progress.history or not processes.is_first:
             raise
         interrupted = True
         processes.leave()
+        if unfinished is not None:
+            trainer.undo_after(len(progress.history))
+            unfinished.save(*kept, progress)
     except DivergenceError as error:
-        if best is None:
+        if not progress.history:
             raise
         interrupted, divergence = True, error
+    best = progress.best
     model.load_state_dict(best.weights)
     test = _test_score(model, task) if split.test is not None else None
     seconds = time.perf_counter() - started
@@ -141,7 +155,7 @@ def fit(
         None if test is None else test.loss,
         seconds,
         interrupted,
-        history,
+        progress.history,
         trainer.guard.recovery if divergence is None else str(divergence),
     )
     if divergence is not None:
@@ -151,13 +165,38 @@ def fit(
 
 
 @dataclass(frozen=True)
-class _Best:
+class Best:
+    """The best epoch so far, its validation score and the weights after it."""
+
     epoch: int
     score: Score
     weights: dict[str, Tensor]
 
     def is_beaten_by(self, score: Score) -> bool:
+        """Whether a later epoch with that score is better."""
         return (score.metric, -score.loss) > (self.score.metric, -self.score.loss)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is: its epochs, the best of them, the wall time, and what the guard has done."""
+
+    history: list[Epoch] = field(default_factory=list)
+    best: Best | None = None
+    seconds: float = 0.0
+    guard: str | None = None
+
+    def goes_on(self, settings: Settings) -> bool:
+        """Whether another epoch follows."""
+        done = len(self.history)
+        return done < settings.epochs and (done == 0 or done - self.best.epoch < settings.patience)
+
+    def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float, guard: str | None) -> "Progress":
+        """How far it is after one more epoch, which left the model as it is."""
+        score = Score(epoch.val_metric, epoch.val_loss)
+        is_best = self.best is None or self.best.is_beaten_by(score)
+        best = Best(epoch.number, score, _copy_of_weights(model)) if is_best else self.best
+        return Progress([*self.history, epoch], best, seconds, guard)
 
 
 class _Trainer:
@@ -165,6 +204,7 @@ class _Trainer:
 
     def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes = ALONE):
         self.model, self.task, self.processes = model, task, processes
+        self.begun = 0
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
@@ -181,6 +221,7 @@ class _Trainer:
     def run_epoch(self, number: int) -> tuple[float, Score]:
         """One pass over the training data; returns the mean loss of its steps and the validation score."""
         self.rewind.save()
+        self.begun = number
         self.model.train()
         on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
         # Running means of a batch norm are each process's own.
@@ -197,6 +238,11 @@ class _Trainer:
         # A CUDA graph goes on with the learning rate that it was recorded with.
         self.step = partial(self._plain_step, self.runner)
         return self.run_epoch(number)
+
+    def undo_after(self, number: int) -> None:
+        """Take back what was done of an epoch after that of this number, wherever it was broken off."""
+        if self.begun > number:
+            self.rewind.restore()
 
     def _plain_step(self, runner: torch.nn.Module, batch: Any) -> Tensor:
         if self.processes.count > 1:

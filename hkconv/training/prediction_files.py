@@ -34,10 +34,7 @@ def write_predictions(path: Path | str, predictions: Predictions) -> Path:
     """
     path = check_target(Path(path))
     content = _as_parquet(predictions) if path.suffix == ".parquet" else _as_csv(predictions)
-    try:
-        write_bytes(path, content)
-    except OSError as error:
-        raise InputError(f"out {path} cannot be written ({error.strerror})") from None
+    write_bytes(path, content, "out")
     return path
 
 

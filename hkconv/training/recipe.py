@@ -104,6 +104,12 @@ class Recipe:
     )
     compile: bool = flag(Settings.compile, "Train and validate with torch.compile, which first takes a minute or more.")
     capture: bool = flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")
+    keep_every: float = number(
+        60.0,
+        "a number of at least 0",
+        lambda value: value >= 0,
+        "Seconds from one time that an unfinished training is kept to the next.",
+    )
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
 
@@ -145,13 +151,20 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
         What the file says; empty for an empty file.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        # A value that stands for others, and those for others again, can mean more than memory holds.
+        alias = next((event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)), None)
+        values = None if alias is not None else yaml.safe_load(text)
     except OSError as error:
         raise InputError(f"recipe {path} cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    # Dates that are none, numbers of thousands of digits and nests of thousands of lists fail with errors of Python's.
+    except Exception as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
         raise InputError(f"recipe {path} is not valid YAML{place}") from None
+    if alias is not None:
+        line = alias.start_mark.line + 1
+        raise InputError(f"recipe {path} refers to another value in line {line} (*{alias.anchor}): write it out")
     if values is None:
         return {}
     if not isinstance(values, dict):

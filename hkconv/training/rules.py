@@ -63,7 +63,7 @@ def _convert(value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     # A bool is an int to Python, but not to a person who writes `epochs: yes`.
     return value if type(value) is kind else None
@@ -104,8 +104,13 @@ def choice(default: str | None, choices: tuple[str, ...], help: str, *, optional
 
 
 def text(default: str | None, accepts: str, help: str, *, optional: bool = False) -> Any:
-    """Text that is not empty."""
-    return rule_field(default, Rule(str, accepts, lambda value: value != "", help, optional))
+    """Text that is not empty and that the name of a file could hold."""
+    return rule_field(default, Rule(str, accepts, _is_text, help, optional))
+
+
+def _is_text(value: str) -> bool:
+    # Half of a pair of surrogates, which JSON can write, is no character.
+    return value != "" and "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def rule_field(default: Any, rule: Rule) -> Any:

@@ -1,15 +1,18 @@
 """A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
 
 A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.training.own_data` keeps of own data, and for
-each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``.
+each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
+while it lasts, what :mod:`hkconv.training.unfinished` keeps of it.
 """
 
+import os
+import sys
 import time
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -23,24 +26,26 @@ from hkconv.training.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.training.compilation import check_compiler
 from hkconv.training.distributed import ALONE, Processes, joined
 from hkconv.training.environment import versions
-from hkconv.training.files import make_folder, read_json, write_json
+from hkconv.training.files import is_empty, make_folder, read_json, remove_parts, write_json
 from hkconv.training.guard import DivergenceError
+from hkconv.training.interrupts import held_back
 from hkconv.training.layerwise import check_sampled
 from hkconv.training.loop import Epoch, FitResult, fit
-from hkconv.training.own_data import keep_own_data
+from hkconv.training.own_data import find_schema, keep_own_data
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
 from hkconv.training.settings import Settings
 from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
 from hkconv.training.tasks import Dataset, make_task
+from hkconv.training.unfinished import Unfinished
 
 RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
 
 # Where and how fast a run happens and where its files are does not change what it is.
-FREE_ON_RESUME = {"data", "out", "device", "capture", "compile"}
+FREE_ON_RESUME = {"data", "out", "device", "capture", "compile", "keep_every"}
 
 
 def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
@@ -53,7 +58,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     Args:
         recipe: what to train.
         reporter: told of every step.
-        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated.
+        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated, and the one that was
+            stopped goes on from where it was last kept.
 
     Returns:
         All results, as ``summary.json`` has them too.
@@ -70,7 +76,7 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     device = processes.find_device(recipe.device)
     if is_own(recipe.dataset):
         # A run is resumed and evaluated from other folders too.
-        recipe = replace(recipe, dataset=str(Path(recipe.dataset).expanduser().absolute()))
+        recipe = replace(recipe, dataset=str(Path(os.path.expanduser(recipe.dataset)).absolute()))
     dataset = processes.in_turn(lambda: load_dataset(recipe))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
@@ -89,6 +95,9 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     processes.goes_on = f"hkconv train --resume {folder}"
     cells = list_cells(recipe)
     open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
+    if processes.is_first:
+        for cell in set(results) - set(open_cells):
+            Unfinished(folder / cell.folder).remove()
     reporter.run_started(recipe, open_cells)
     interrupted = False
     try:
@@ -102,6 +111,8 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     except KeyboardInterrupt:
         interrupted = True
         processes.leave()
+        # One may have been kept just before.
+        results |= {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     place, seconds = processes.describe(device), time.perf_counter() - started
     summary = _summarize(recipe, dataset, folder, results, place, seconds, interrupted)
     if processes.is_first:
@@ -112,9 +123,10 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
 def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
     """The folder of the run, ready to be written to, and the results that it has."""
     folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
-    if not resume and is_own(recipe.dataset):
-        keep_own_data(folder, dataset)
+    # The recipe makes the folder a run, which goes on wherever it is killed after that.
     write_json(folder / RECIPE_FILE, recipe.as_dict())
+    if is_own(recipe.dataset) and find_schema(folder) is None:
+        keep_own_data(folder, dataset)
     return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
 
 
@@ -141,10 +153,14 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
     """The result of a training of the run in ``folder``."""
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
-    try:
-        return CellResult(guard=stored.pop("guard", None), **{name: stored[name] for name in _STORED})
-    except KeyError as error:
-        raise InputError(f"the training's metrics are damaged: {path} lacks {error}") from None
+    # Runs from before there was a guard have nothing of it.
+    stored.setdefault("guard", None)
+    for entry in fields(CellResult):
+        if entry.name not in stored:
+            raise InputError(f"the training's metrics are damaged: {path} lacks {entry.name!r}")
+        if not _is_of(entry.type, stored[entry.name]):
+            raise InputError(f"the training's metrics are damaged: {entry.name!r} of {path} must be {entry.type}")
+    return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
 
 
 def read_history(folder: Path, cell: Cell) -> list[Epoch]:
@@ -152,9 +168,20 @@ def read_history(folder: Path, cell: Cell) -> list[Epoch]:
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
     try:
-        return [Epoch(**epoch) for epoch in stored["history"]]
+        history = [Epoch(**epoch) for epoch in stored["history"]]
+        is_sound = all(_is_of(entry.type, getattr(epoch, entry.name)) for epoch in history for entry in fields(Epoch))
     except (KeyError, TypeError):
-        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs") from None
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs")
+    return history
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value that came through JSON is of a field's type; a float may come without a fraction."""
+    accepted = get_args(kind) or (kind,)
+    is_whole = type(value) is int and float in accepted and abs(value) <= sys.float_info.max
+    return type(value) in accepted or is_whole
 
 
 @dataclass(frozen=True)
@@ -183,8 +210,9 @@ def train_cell(
     device: torch.device,
     reporter: Reporter | None = None,
     processes: Processes = ALONE,
+    unfinished: Unfinished | None = None,
 ) -> Training:
-    """Train one model on one split with one seed. Writes nothing.
+    """Train one model on one split with one seed. Writes nothing but what it is given a place for.
 
     Args:
         cell: which training of the recipe.
@@ -193,6 +221,7 @@ def train_cell(
         device: where to train.
         reporter: told of every epoch.
         processes: which train it together.
+        unfinished: where the training is kept while it lasts.
 
     Returns:
         The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``. A
@@ -215,7 +244,7 @@ def train_cell(
         return Training(model, config, settings, result, outcome.history)
 
     try:
-        return training(fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, processes))
+        return training(fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, processes, unfinished))
     except DivergenceError as error:
         error.best = None if error.best is None else training(error.best)
         raise
@@ -230,14 +259,16 @@ def _train_and_keep(
     reporter: Reporter,
     processes: Processes,
 ) -> CellResult:
+    unfinished = Unfinished(folder / cell.folder, recipe.keep_every, _about(dataset))
+
     def keep(done: Training) -> CellResult:
         place = {"device": processes.describe(device), "versions": versions()}
         training = {"split": cell.split, **asdict(done.settings), **place}
         info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
-        return processes.first(lambda: _keep(cell, done, info, folder))
+        return processes.first(lambda: _keep(cell, done, info, folder, unfinished))
 
     try:
-        return keep(train_cell(cell, recipe, dataset, device, reporter, processes))
+        return keep(train_cell(cell, recipe, dataset, device, reporter, processes, unfinished))
     except DivergenceError as error:
         if error.best is not None:
             keep(error.best)
@@ -245,11 +276,21 @@ def _train_and_keep(
         raise DivergenceError(f"{cell}: {error}") from None
 
 
-def _keep(cell: Cell, done: Training, info: CheckpointInfo, folder: Path) -> CellResult:
-    save_checkpoint(folder / cell.folder, done.model, info)
+def _keep(cell: Cell, done: Training, info: CheckpointInfo, folder: Path, unfinished: Unfinished) -> CellResult:
     history = [asdict(epoch) for epoch in done.history]
-    write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+    with held_back():
+        # While the files of an interrupted training are replaced, there is no result.
+        (folder / cell.folder / METRICS_FILE).unlink(missing_ok=True)
+        save_checkpoint(folder / cell.folder, done.model, info)
+        write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+        if not done.result.interrupted:
+            unfinished.remove()
     return done.result
+
+
+def _about(dataset: Dataset) -> dict[str, Any]:
+    """What must be the same for a training to go on. The same data may be read from another place."""
+    return {name: value for name, value in describe_dataset(dataset).items() if name != "source"}
 
 
 _SCORES = (
@@ -264,7 +305,6 @@ _SCORES = (
     "interrupted",
     "guard",
 )
-_STORED = [entry.name for entry in fields(CellResult) if entry.name != "guard"]
 
 
 def _new_folder(recipe: Recipe, dataset: str) -> Path:
@@ -273,7 +313,7 @@ def _new_folder(recipe: Recipe, dataset: str) -> Path:
         candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
         return make_folder(next(path for path in candidates if not path.exists()), "out")
     folder = Path(recipe.out)
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not is_empty(folder):
         raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
     return make_folder(folder, "out")
 
@@ -288,7 +328,9 @@ def _continued_folder(recipe: Recipe) -> Path:
             raise InputError(
                 f"{entry.name} cannot change when a run is resumed: {recipe.out} has {before!r}, got {now!r}"
             )
-    return make_folder(Path(recipe.out), "out")
+    folder = make_folder(Path(recipe.out), "out")
+    remove_parts(folder)
+    return folder
 
 
 def _summarize(

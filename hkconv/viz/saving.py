@@ -39,8 +39,5 @@ def save_figure(figure: "Figure", path: Path | str) -> Path:
     buffer = io.BytesIO()
     with in_style():
         figure.savefig(buffer, format=path.suffix[1:], metadata={date: None} if date else None)
-    try:
-        write_bytes(path, buffer.getvalue())
-    except OSError as error:
-        raise InputError(f"out {path} cannot be written ({error.strerror})") from None
+    write_bytes(path, buffer.getvalue(), "out")
     return path

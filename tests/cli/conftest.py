@@ -1,8 +1,10 @@
 """Running a command as a user does, without the cost of a new process."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_command import ForkServer
 from typer.testing import CliRunner
 
 from hkconv.cli.main import app
@@ -36,3 +38,10 @@ def in_empty_folder(tmp_path, monkeypatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def forks(private_cache) -> Iterator[ForkServer]:
+    """Starts commands as processes that can be killed."""
+    with ForkServer() as server:
+        yield server

@@ -1,9 +1,5 @@
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -131,31 +127,3 @@ def test_a_bad_recipe_leaves_everything_as_it_was(hkconv, tiny, old, new, words)
 def test_bad_input_leaves_nothing(hkconv, in_empty_folder, arguments, words):
     assert words in hkconv.fails("reproduce", *arguments)
     assert os.listdir(in_empty_folder) == []
-
-
-def test_ctrl_c_keeps_what_ended(tiny, in_empty_folder):
-    path = Path("recipes/node/tree.yaml")
-    path.write_text(RECIPE.replace("num_splits: 2", "num_splits: 40").replace("epochs: 3", "epochs: 400"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hkconv", *tiny],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listen_to_ctrl_c,
-    )
-    deadline = time.monotonic() + 120
-    while not Path("records/node.jsonl").exists():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
-    assert "interrupted: what ended is kept" in stdout
-    assert 0 < len(records()) < 40
-
-
-def listen_to_ctrl_c() -> None:
-    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

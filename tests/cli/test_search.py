@@ -103,23 +103,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_ctrl_c_shows_the_best_so_far():
-    process = subprocess.Popen(
-        [*COMMAND, "--trials", "500", "--epochs", "5"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    wait_until(process, lambda: states_in_file().count("COMPLETE") >= 2)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
-    assert "Traceback" not in stderr
-    assert "interrupted: the same command goes on" in stdout
-    assert "best: searches/tree-mlp-grid/best.yaml" in stdout
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -148,7 +131,7 @@ def test_without_optuna_it_says_what_to_install(hkconv, monkeypatch):
     assert "install it with pip install 'hkconv[search]'" in hkconv.fails("search")
 
 
-def test_every_field_of_a_recipe_but_two_is_an_option():
+def test_every_field_of_a_recipe_but_three_is_an_option():
     own = {"model", "space", "trials", "jobs", "storage", "study", "recipe"}
-    expected = {entry.name for entry in fields(Recipe)} - {"models", "seeds"} | own
+    expected = {entry.name for entry in fields(Recipe)} - {"models", "seeds", "keep_every"} | own
     assert set(module.search.__signature__.parameters) == expected

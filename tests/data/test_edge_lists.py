@@ -1,4 +1,6 @@
 import pytest
+from fuzzing import damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.data.edge_lists import read_edge_list
 from hkconv.errors import InputError
@@ -79,3 +81,10 @@ def test_a_file_that_is_not_there(tmp_path):
         read_edge_list(tmp_path / "no.csv")
     with pytest.raises(InputError, match="cannot be read"):
         read_edge_list(tmp_path)
+
+
+@fuzzed(content=damaged(b"a,b\nb,c\n", b'"x, y",1\n2,3\n') | st.text("a1,\"\n\r '\x00-", max_size=40).map(str.encode))
+def test_whatever_a_file_holds_only_input_errors_come_out(read, content):
+    with input_errors_alone():
+        edges = read(content)
+        assert int(edges.edge_index.max()) == len(edges.names) - 1

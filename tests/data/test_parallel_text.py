@@ -1,6 +1,8 @@
 import gzip
 
 import pytest
+from fuzzing import damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.data.parallel_text import decode_lines, find_parallel_text, read_lines
 from hkconv.errors import InputError
@@ -76,3 +78,16 @@ def test_missing_files_are_named(tmp_path):
 
 def test_empty_lines_where_they_are_accepted():
     assert list(decode_lines([b"a\n", b"\n", b"b"], "input", empty=True)) == ["a", "", "b"]
+
+
+@fuzzed(
+    english=damaged("a b\nc\u2028d\n".encode(), gzip.compress(b"a\nb\n")),
+    german=damaged("ä\nö\n".encode(), gzip.compress(b"x\ny\n")),
+    compressed=st.booleans(),
+)
+def test_whatever_the_files_hold_only_input_errors_come_out(tmp_path, english, german, compressed):
+    for language, content in (("en", english), ("de", german)):
+        (tmp_path / f"{'zipped' if compressed else 'plain'}.{language}{'.gz' * compressed}").write_bytes(content)
+    with input_errors_alone():
+        pairs = list(find_parallel_text(tmp_path / ("zipped" if compressed else "plain"), "en", "de"))
+        assert all(source.strip() and target.strip() for source, target in pairs)

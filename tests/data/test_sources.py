@@ -1,11 +1,17 @@
+import contextlib
 import json
+import os
+import pickle
+import shutil
+import stat
+import zipfile
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, extract_zip
 
-from hkconv.data.sources import Source, airport, read_source, tu, webkb
+from hkconv.data.sources import Source, airport, planetoid, read_source, tu, webkb
 from hkconv.errors import InputError
 
 FOLDER = "family/raw"
@@ -117,3 +123,56 @@ def test_array_files_are_never_unpickled(tmp_path):
     np.savez(folder / "airport.npz", edges=pickled, node_features=pickled, node_labels=pickled)
     with pytest.raises(InputError, match=r"could not be read \(ValueError: Object arrays cannot be loaded"):
         read_source(airport(), tmp_path, "airport")
+
+
+class Bomb:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.target}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_planetoid_files_run_nothing(real_data, tmp_path, protocol):
+    """PyG unpickles them; a file that asks for more than arrays is refused before."""
+    raw = tmp_path / "planetoid" / "Cora" / "geom-gcn" / "raw"
+    shutil.copytree(real_data / "planetoid" / "Cora" / "geom-gcn" / "raw", raw)
+    assert read_source(planetoid("Cora"), tmp_path, "cora")[0].num_nodes == 2708
+    (raw / "ind.cora.ally").chmod(0o644)
+    (raw / "ind.cora.ally").write_bytes(pickle.dumps(Bomb(tmp_path / "exploded"), protocol))
+    with pytest.raises(InputError, match=r"ind\.cora\.ally is refused: it asks for (\w+\.system|STACK_GLOBAL)"):
+        read_source(planetoid("Cora"), tmp_path, "cora")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_downloaded_archive_writes_nowhere_but_in_its_folder(tmp_path):
+    """Members that lead out, upwards, from the root or by a link, end up in the private folder and are thrown away."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def unpacking(root):
+        raw = root / FOLDER
+        if raw.exists():
+            return read_numbers(root)
+        raw.mkdir(parents=True)
+        with zipfile.ZipFile(root / "data.zip", "w") as archive:
+            archive.writestr("numbers.json", "[1, 2]")
+            archive.writestr("../../../outside/up.txt", "evil")
+            archive.writestr(f"{outside}/root.txt", "evil")
+            link = zipfile.ZipInfo("link")
+            link.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(link, str(outside))
+            archive.writestr("link/linked.txt", "evil")
+        # What PyG's classes do with what they fetched. The file that stands for the link is in the way of the last.
+        with contextlib.suppress(OSError):
+            extract_zip(str(root / "data.zip"), str(raw), log=False)
+        return read_numbers(root)
+
+    root = tmp_path / "data"
+    (graph,) = read_source(Source(FOLDER, ("numbers.json",), unpacking, can_download=True), root, "numbers")
+    assert graph.x.tolist() == [1, 2]
+    assert list(outside.iterdir()) == []
+    assert [path for path in sorted(root.rglob("*")) if path.is_file()] == [root / FOLDER / "numbers.json"]

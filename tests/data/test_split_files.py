@@ -4,6 +4,9 @@ import re
 import numpy as np
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays, scalar_dtypes
 
 from hkconv.data import Split, load
 from hkconv.data.split_files import read_split_parts, read_splits, write_masks
@@ -126,7 +129,7 @@ def test_an_archive_that_cannot_be(tmp_path, content):
 def test_a_single_array_is_no_archive(tmp_path):
     np.save(tmp_path / "mine.npy", mask(1))
     (tmp_path / "mine.npy").rename(tmp_path / "mine.npz")
-    with pytest.raises(InputError, match=r"is not a valid .npz file of plain arrays"):
+    with pytest.raises(InputError, match=r"must be an \.npz file of named arrays, got a single array"):
         read_split_parts(tmp_path / "mine.npz", 5)
 
 
@@ -149,3 +152,29 @@ def test_masks_are_written_and_read_again(tmp_path):
     splits = [Split(**{name: torch.tensor(members) for name, members in parts.items()}) for parts in contents]
     found = read_splits(written(tmp_path, write_masks(splits, 6), "mine.npz"), 6)
     assert [as_lists(split.parts) for split in found] == contents
+
+
+MASKS = write_masks([Split(*(torch.tensor([member]) for member in range(3)))], 5)
+
+
+@fuzzed(content=changed(SOUND).map(json.dumps).map(str.encode) | damaged(json.dumps([SOUND]).encode()))
+def test_whatever_a_json_file_says_only_input_errors_come_out(tmp_path, content):
+    with input_errors_alone():
+        read_splits(written(tmp_path, content), 5)
+
+
+NUMBERS = scalar_dtypes().filter(lambda dtype: dtype.kind in "biufcUS")
+ARRAYS = NUMBERS.flatmap(lambda dtype: arrays(dtype, st.sampled_from([(), (5,), (2, 5), (0, 5), (1, 2, 5)])))
+
+
+@fuzzed(masks=st.dictionaries(st.sampled_from(["train_mask", "val_mask", "test_mask", "val_masks", "more"]), ARRAYS))
+def test_masks_of_any_kind_give_input_errors_alone(tmp_path, masks):
+    np.savez(tmp_path / "mine.npz", **masks)
+    with input_errors_alone():
+        read_splits(tmp_path / "mine.npz", 5)
+
+
+@fuzzed(content=damaged(MASKS))
+def test_a_damaged_archive_gives_input_errors_alone(tmp_path, content):
+    with input_errors_alone():
+        read_splits(written(tmp_path, content, "mine.npz"), 5)

@@ -4,6 +4,8 @@ from collections import deque
 
 import numpy as np
 import pytest
+from fuzzing import damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.data import treebanks
 from hkconv.data.treebanks import DependencyTree, read_treebank, treebank_files
@@ -178,3 +180,34 @@ def test_real_treebanks_as_a_plain_parser_reads_them(real_data, name, sentences,
         ]
     for tree in trees[::50]:
         assert (tree.distances() == literal_distances(tree.heads)).all()
+
+
+CELLS = st.sampled_from(
+    ["1", "2", "0", "-1", "1-2", "1.1", "_", "a", "", ".", "9" * 5000, "x=y|z", "\u2028", "1e3", "²"]
+)
+ROWS = st.lists(CELLS, min_size=8, max_size=11).map("\t".join) | st.sampled_from(
+    [row(1, "a", 0), row(2, "b", 1), "", "# x"]
+)
+SENTENCES = b"\n".join(line.encode() for line in (row(1, "a", 2), row(2, "b", 0), "", row(1, "c", 0)))
+
+
+@fuzzed(
+    content=damaged(SENTENCES) | st.lists(ROWS, max_size=6).map("\n".join).map(str.encode),
+    compressed=st.booleans(),
+    broken=st.booleans(),
+)
+def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content, compressed, broken):
+    path = tmp_path / ("fuzzed.conllu.gz" if compressed else "fuzzed.conllu")
+    content = gzip.compress(content) if compressed else content
+    path.write_bytes(content[: len(content) // 2] if broken else content)
+    with input_errors_alone():
+        for tree in read_treebank(path):
+            assert sorted(tree.depths)[0] == 0 and tree.distances().max() < len(tree)
+
+
+@fuzzed(content=damaged(gzip.compress(SENTENCES)))
+def test_a_damaged_compressed_file_gives_input_errors_alone(tmp_path, content):
+    path = tmp_path / "fuzzed.conllu.gz"
+    path.write_bytes(content)
+    with input_errors_alone():
+        read_treebank(path)

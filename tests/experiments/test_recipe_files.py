@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fuzzing import changed as changes_of
+from fuzzing import fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_file, read_table
+from hkconv.experiments.tuning import read_tuning
 from hkconv.models import MODELS
 from hkconv.training.recipe import Recipe
 
@@ -263,3 +267,43 @@ def test_variants_of_several_files_together(recipes):
     (recipes / "variants" / "more.yaml").write_text("of: GCN\nvariants: {wide: {hidden_dim: 9}}\n")
     with pytest.raises(InputError, match="variants must name files about one system, got HKN and GCN"):
         read_file(recipes / "kernels-node" / "tree.yaml", recipes)
+
+
+FILES = ("node/tree", "kernels-node/tree", "variants/kernels", "tuned/node/tree", "tuning/node")
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_files_say_only_input_errors_come_out(recipes, drawn):
+    """One of the files that belong to a table, with a few of its values changed."""
+    file = drawn.draw(st.sampled_from([name for name in FILES if (recipes / f"{name}.yaml").exists()]))
+    path = recipes / f"{file}.yaml"
+    before = path.read_text()
+    values = drawn.draw(changes_of(yaml.safe_load(before)))
+    try:
+        path.write_text(yaml.safe_dump(values))
+    # What YAML cannot write it cannot read.
+    except (ValueError, yaml.YAMLError):
+        return
+    try:
+        for read in (read_table, read_tuning):
+            for table in ("node", "kernels-node"):
+                with input_errors_alone():
+                    read(table, recipes)
+    finally:
+        path.write_text(before)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "../../outside", "/outside", "node/../../outside", "link/outside", 3, None]
+)
+@pytest.mark.parametrize("key", ["base", "variants"])
+def test_no_name_leads_out_of_the_folder_of_recipes(recipes, key, name):
+    outside = recipes.parent / "outside.yaml"
+    outside.write_text((recipes / "node" / "tree.yaml").read_text())
+    for place in (recipes, recipes / "variants"):
+        (place / "link").symlink_to(recipes.parent)
+    if name == "/outside":
+        name = str(outside.with_suffix(""))
+    path = changed(recipes, "kernels-node", {key: name, **({} if name is not None else {"variants": [None]})})
+    with pytest.raises(InputError, match=r"kernels-node.tree\.yaml"):
+        read_file(path, recipes)

@@ -3,6 +3,8 @@ import multiprocessing
 import os
 
 import pytest
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.errors import InputError
 from hkconv.experiments.store import append, failed, finished, identity, read, training_identity
@@ -173,3 +175,22 @@ def test_a_folder_that_cannot_be_used(tmp_path):
         read(tmp_path, ("node",))
     with pytest.raises(InputError, match=r"node\.jsonl cannot be written"):
         append(tmp_path, record())
+
+
+LINE = json.dumps(record()).encode()
+
+
+@fuzzed(
+    lines=st.lists(
+        damaged(LINE) | changed(record()).map(lambda value: json.dumps(value).encode()) | st.just(LINE), max_size=4
+    )
+)
+def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, lines):
+    """What is read as a record can be counted, told from others and written again; the rest is reported."""
+    (tmp_path / "node.jsonl").write_bytes(b"\n".join(lines))
+    with input_errors_alone():
+        records, damages = read(tmp_path, ["node"])
+        assert len(records) + len(damages) <= sum(line.count(b"\n") + 1 for line in lines)
+        assert all(isinstance(identity(found), str) for found in records)
+        finished(records), failed(records)
+        assert all(str(damage) for damage in damages)

@@ -1,4 +1,8 @@
+import json
+
 import pytest
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.errors import InputError
 from hkconv.language import corpus as corpora
@@ -57,3 +61,20 @@ def test_damaged_files(corpus, tmp_path):
     (tmp_path / "corpus" / "train.json").write_text("{}")
     with pytest.raises(InputError, match="does not describe one"):
         read_info(tmp_path / "corpus", "train")
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_files_hold_only_input_errors_come_out(text, tokenizer, tmp_path, drawn):
+    if not (tmp_path / "mine.json").exists():
+        encode_corpus(text, tokenizer, 64, tmp_path, "mine")
+    path = tmp_path / drawn.draw(st.sampled_from(["mine.json", "mine.json", "mine.ids", "mine.lengths"]))
+    sound = path.read_bytes()
+    kinds = damaged(sound)
+    if path.suffix == ".json":
+        kinds |= changed(json.loads(sound)).map(json.dumps).map(str.encode)
+    try:
+        path.write_bytes(drawn.draw(kinds))
+        with input_errors_alone():
+            list(sentences(Corpus(tmp_path, "mine"), tokenizer))
+    finally:
+        path.write_bytes(sound)

@@ -3,13 +3,16 @@ import os
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 from toy_translation import toy_recipe
 
 from hkconv.errors import InputError
 from hkconv.language import runs
-from hkconv.language.runs import list_weights, load_run, read_tensors
+from hkconv.language.runs import list_weights, load_run
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
+from hkconv.training.tensor_files import read_tensors
 
 
 @pytest.fixture
@@ -109,3 +112,19 @@ def test_scores_are_added_with_what_made_them(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     assert [line["value"] for line in lines] == [1.0, 2.0]
     assert lines[0]["hkconv"]
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_files_of_a_run_hold_only_input_errors_come_out(folder, drawn):
+    weights = [str(path.relative_to(folder)) for path in (folder / "weights").iterdir()]
+    path = folder / drawn.draw(st.sampled_from(["config.json", "tokenizer.json", *weights]))
+    sound = path.read_bytes()
+    kinds = damaged(sound)
+    if path.name == "config.json":
+        kinds |= changed(json.loads(sound)).map(json.dumps).map(str.encode)
+    try:
+        path.write_bytes(drawn.draw(kinds))
+        with input_errors_alone():
+            load_run(folder)
+    finally:
+        path.write_bytes(sound)

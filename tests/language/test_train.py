@@ -21,12 +21,13 @@ from hkconv.language.corpus import Corpus
 from hkconv.language.log import read_log
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
-from hkconv.language.runs import build_model, load_run, read_tensors
+from hkconv.language.runs import build_model, load_run
 from hkconv.language.tokenizer import load_tokenizer, save_tokenizer
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
 from hkconv.language.translate import Translator
 from hkconv.models.translation import TRANSLATION_MODELS
+from hkconv.training.tensor_files import read_tensors
 
 
 class Recorder(Watcher):

@@ -1,8 +1,12 @@
+import hashlib
 import json
 import os
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
+from safetensors.torch import save as to_safetensors
 
 from hkconv.errors import InputError
 from hkconv.models import create
@@ -120,3 +124,34 @@ def test_extra_tensors(tmp_path):
 def test_another_model_than_expected(saved):
     with pytest.raises(InputError, match="is of model 'mlp', expected 'hkn'"):
         load_checkpoint(saved, expected="hkn")
+
+
+@fuzzed(values=changed({"model": "mlp", "config": MLP, "dataset": {}, "training": {}, "dtype": "float32"}))
+def test_whatever_the_configuration_says_only_input_errors_come_out(saved, values):
+    path = saved / "config.json"
+    sound = path.read_text()
+    try:
+        path.write_text(json.dumps({**json.loads(sound), **values} if isinstance(values, dict) else values))
+        with input_errors_alone():
+            load_checkpoint(saved)
+    finally:
+        path.write_text(sound)
+
+
+WEIGHTS = to_safetensors({name: tensor.clone() for name, tensor in create("mlp", **MLP).state_dict().items()})
+
+
+@fuzzed(content=damaged(WEIGHTS), is_signed=st.booleans())
+def test_whatever_the_weights_are_only_input_errors_come_out(saved, content, is_signed):
+    """Who changes the weights can change their digest too."""
+    (saved / "model.safetensors").write_bytes(content)
+    if is_signed:
+        edit_config(saved, weights_sha256=hashlib.sha256(content).hexdigest())
+    with input_errors_alone():
+        load_checkpoint(saved)
+
+
+def test_a_configuration_that_means_gigabytes_is_refused_before_they_are_asked_for(saved):
+    edit_config(saved, config={**MLP, "hidden_dim": 10**9})
+    with pytest.raises(InputError, match="does not fit its configuration: hidden_dim is 1000000000, weights are 26"):
+        load_checkpoint(saved)

@@ -4,6 +4,8 @@ import sys
 from dataclasses import fields
 
 import pytest
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv import models
 from hkconv.data.protocols import CHOICES
@@ -141,4 +143,69 @@ def test_yaml_that_cannot_be(tmp_path, content, message):
 
 def test_missing_yaml(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
+        read_recipe_file(tmp_path / "recipe.yaml")
+
+
+WORDS = [
+    "lr",
+    ": ",
+    "0.1",
+    "\n",
+    "- ",
+    "models",
+    "[mlp]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!python/object/apply:os.system ",
+    "'",
+    '"',
+]
+ODD = [
+    "2001-99-99",
+    "0b",
+    "1:99",
+    "!!float x",
+    "!!timestamp x",
+    "!!binary =",
+    "? ",
+    "<<: ",
+    "9" * 5000,
+    "[" * 3000,
+    "%YAML",
+]
+SOUND = "dataset: tree\nlr: 1e-3\nmodels: [mlp, gcn]\nact: none\n"
+
+
+@fuzzed(
+    content=damaged(SOUND.encode()) | st.lists(st.sampled_from([*WORDS, *ODD]), max_size=8).map("".join).map(str.encode)
+)
+def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(content)
+    with input_errors_alone():
+        make_recipe(read_recipe_file(path))
+
+
+@fuzzed(values=changed(Recipe().as_dict()))
+def test_whatever_the_values_are_only_input_errors_come_out(values):
+    with input_errors_alone():
+        json.dumps(make_recipe(values if isinstance(values, dict) else {}).as_dict())
+
+
+def test_yaml_runs_nothing(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"lr: !!python/object/apply:os.system ['touch {tmp_path}/exploded']\n")
+    with pytest.raises(InputError, match="is not valid YAML"):
+        read_recipe_file(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_file_that_means_gigabytes_is_one_short_line(tmp_path):
+    """Nine lists of nine names each of the one before: gigabytes when written out, as in a message."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    (tmp_path / "recipe.yaml").write_text("\n".join([*lines, "lr: *a8"]))
+    with pytest.raises(InputError, match=r"recipe \S+ refers to another value in line 2 \(\*a0\): write it out"):
         read_recipe_file(tmp_path / "recipe.yaml")

@@ -1,8 +1,12 @@
 import json
 import os
+import signal
+from dataclasses import asdict
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from hkconv.data import NodeDataset
@@ -13,9 +17,10 @@ from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.evaluate import evaluate_run
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
-from hkconv.training.run import read_history, read_result, train_cell, train_run
+from hkconv.training.run import read_history, read_recipe, read_result, train_cell, train_run, trained_cells
 from hkconv.training.summary import Cell
 from hkconv.training.tasks import NodeTask, make_task
+from hkconv.training.unfinished import FILE
 
 
 def quick(folder, **changes):
@@ -98,20 +103,81 @@ def test_interrupted_and_resumed_equals_uninterrupted(tree_for_every_name, tmp_p
     assert part.models[0].trainings == 1
     load_checkpoint(tmp_path / "part" / "mlp" / "split1-seed0")
 
+    assert (tmp_path / "part" / "mlp" / "split1-seed0" / FILE).exists()
     recorder = Recorder()
     resumed = train_run(quick(tmp_path / "part", models=("mlp",)), recorder, resume=True)
-    assert recorder.events == ["mlp/split1-seed0", 1, 2, 3]
+    assert recorder.events == ["mlp/split1-seed0", 3]
     assert not resumed.interrupted
+    assert not list((tmp_path / "part").rglob(FILE))
     assert [cell.test_loss for cell in resumed.cells] == [cell.test_loss for cell in whole.cells]
     assert list(weights_of(tmp_path / "part").values()) == list(weights_of(tmp_path / "whole").values())
 
 
 def test_a_half_written_training_is_repeated(tree_for_every_name, tmp_path):
     train_run(quick(tmp_path, models=("mlp",)))
-    (tmp_path / "mlp" / "split0-seed0" / "metrics.json").unlink()
+    cell = tmp_path / "mlp" / "split0-seed0"
+    (cell / "metrics.json").unlink()
+    (cell / ".metrics.json.abc.part").write_text('{"model": "ml')
     recorder = Recorder()
     train_run(quick(tmp_path, models=("mlp",)), recorder, resume=True)
     assert recorder.events == ["mlp/split0-seed0", 1, 2, 3]
+    assert sorted(os.listdir(cell)) == ["config.json", "metrics.json", "model.safetensors"]
+
+
+def test_a_state_that_outlived_its_training_is_removed(tree_for_every_name, tmp_path):
+    """A kill may come between the last file of a training and the end of what was kept while it lasted."""
+    train_run(quick(tmp_path, models=("mlp",)))
+    left = tmp_path / "mlp" / "split0-seed0" / FILE
+    left.write_bytes(b"whatever")
+    train_run(quick(tmp_path, models=("mlp",)), resume=True)
+    assert not left.exists()
+
+
+def test_a_training_is_kept_every_so_often(tree_for_every_name, tmp_path):
+    class Killed(BaseException):
+        pass
+
+    class Kill(Reporter):
+        def epoch_ended(self, epoch):
+            if epoch.number == 3:
+                raise Killed
+
+    whole = train_run(quick(tmp_path / "whole", models=("mlp",), num_splits=1))
+    with pytest.raises(Killed):
+        train_run(quick(tmp_path / "part", models=("mlp",), num_splits=1, keep_every=0), Kill())
+    assert os.listdir(tmp_path / "part" / "mlp" / "split0-seed0") == [FILE]
+    recorder = Recorder()
+    resumed = train_run(quick(tmp_path / "part", models=("mlp",), num_splits=1), recorder, resume=True)
+    assert recorder.events == ["mlp/split0-seed0", 3]
+    assert resumed.cells[0].test_loss == whole.cells[0].test_loss
+    assert weights_of(tmp_path / "part").popitem()[1] == weights_of(tmp_path / "whole").popitem()[1]
+
+
+def test_a_run_killed_after_its_first_file_goes_on(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path / "run", models=("mlp",)))
+    (tmp_path / "began").mkdir()
+    (tmp_path / "began" / "recipe.json").write_bytes((tmp_path / "run" / "recipe.json").read_bytes())
+    assert len(train_run(quick(tmp_path / "began", models=("mlp",)), resume=True).cells) == 2
+
+
+def test_a_folder_of_a_run_killed_before_its_first_file_is_empty(tree_for_every_name, tmp_path):
+    (tmp_path / ".recipe.json.abc.part").touch()
+    assert len(train_run(quick(tmp_path, models=("mlp",))).cells) == 2
+
+
+def test_ctrl_c_while_a_result_is_written_waits_for_it(tree_for_every_name, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        save_checkpoint(*arguments)
+
+    save_checkpoint = run.save_checkpoint
+    monkeypatch.setattr(run, "save_checkpoint", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    summary = train_run(quick(tmp_path, models=("mlp",)))
+    signal.signal(signal.SIGINT, before)
+    assert summary.interrupted
+    assert [(result.split, result.interrupted) for result in summary.cells] == [(0, False)]
+    load_checkpoint(tmp_path / "mlp" / "split0-seed0")
 
 
 def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
@@ -270,3 +336,26 @@ def test_a_dataset_with_fewer_splits_is_trained_on_those_it_has(monkeypatch, que
     assert (summary.metric, summary.chance_rule, summary.chance.mean) == ("ROC-AUC", "constant score", 0.5)
     again = train_run(quick(tmp_path / "run", num_splits=3, seeds=2), resume=True)
     assert [result.test_metric for result in again.cells] == [result.test_metric for result in summary.cells]
+
+
+@pytest.fixture
+def finished(tree_for_every_name, tmp_path):
+    train_run(quick(tmp_path / "run", models=("mlp",), num_splits=1))
+    return tmp_path / "run"
+
+
+@fuzzed(drawn=st.data())
+def test_whatever_the_files_of_a_run_say_only_input_errors_come_out(finished, drawn):
+    cell = Cell("mlp", 0, 0)
+    for path in (finished / "recipe.json", finished / cell.folder / "metrics.json"):
+        sound = path.read_text()
+        content = drawn.draw(changed(json.loads(sound)).map(json.dumps).map(str.encode) | damaged(sound.encode()))
+        try:
+            path.write_bytes(content)
+            for read in (lambda: read_result(finished, cell), lambda: read_history(finished, cell)):
+                with input_errors_alone():
+                    json.dumps([asdict(found) for found in [read()] if not isinstance(found, list)])
+            with input_errors_alone():
+                trained_cells(finished, read_recipe(finished))
+        finally:
+            path.write_text(sound)

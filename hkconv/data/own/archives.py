@@ -6,8 +6,8 @@ import numpy as np
 
 from hkconv.data.own.arrays import KIND, graph_of_arrays, ids_of_array, labels_of_array
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.plain_arrays import read_arrays
 from hkconv.data.split_files import parts_of_masks
-from hkconv.errors import InputError
 
 # As the archives of Platonov et al. (2023) call them; their edges are rows.
 OTHER_NAMES = {"node_features": "x", "node_labels": "y"}
@@ -37,14 +37,7 @@ def read_archive(path: Path) -> OwnGraphs:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            found = {OTHER_NAMES.get(name, name): archive[name] for name in archive.files if name in KNOWN}
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or 'damaged'})") from None
-    # Half an archive, a pickle, a single array or a header that lies: NumPy fails with whatever error comes first.
-    except Exception as error:
-        raise InputError(f"{path} is not a valid .npz file of plain arrays ({type(error).__name__})") from None
+    found = {OTHER_NAMES.get(name, name): array for name, array in read_arrays(path, str(path), KNOWN).items()}
     if "edges" in found and "edge_index" not in found:
         found["edge_index"] = found.pop("edges").T
     return found

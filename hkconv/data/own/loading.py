@@ -46,7 +46,7 @@ def is_own(name: str) -> bool:
     """Whether a dataset's name is a path: of the catalog's names none is one."""
     if name.lower().replace("_", "-") in CATALOG:
         return False
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     return os.sep in name or path.suffix in (*TABLES, *SAVED, ARCHIVE) or path.exists()
 
 
@@ -107,7 +107,7 @@ def load_own(
     Returns:
         The dataset, with its schema.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     own = read_own(path)
     if task not in (None, own.task):
         raise InputError(f"task of own data {path} must be {own.task!r}, got {task!r}")
@@ -168,7 +168,7 @@ def read_like(path: str | os.PathLike[str], schema: Schema) -> OwnGraphs:
     Returns:
         The graphs, with the features of the schema in its order.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     own = read_own(path, schema.features)
     if (own.kind, own.task) != (schema.kind, schema.task):
         raise InputError(

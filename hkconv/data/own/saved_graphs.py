@@ -5,7 +5,6 @@ names of their own to that list, and among them are classes that open files when
 pickle are looked at first, and any that a graph of tensors does not need is refused.
 """
 
-import pickletools
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from hkconv.data.own.arrays import KIND, graph_of_arrays, ids_of_array, labels_of_array
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.pickles import check_pickle
 from hkconv.data.split_files import PART_NAMES, parts_of_masks
 from hkconv.errors import InputError
 
@@ -72,11 +72,7 @@ def _check_names(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         programs = [entry for entry in archive.infolist() if entry.filename.endswith(".pkl")]
         for program in programs:
-            for step, argument, _ in pickletools.genops(archive.read(program)):
-                # Newer pickles take names from a stack, where they cannot be read off; torch.save writes none.
-                if step.name in ("STACK_GLOBAL", "INST") or (step.name == "GLOBAL" and argument not in ALLOWED):
-                    name = str(argument).replace(" ", ".") if step.name == "GLOBAL" else step.name
-                    raise InputError(f"{path} is refused: it asks for {name}, which a graph of tensors does not need")
+            check_pickle(archive.read(program), ALLOWED, str(path))
 
 
 def _one_graph(saved: Data, place: str) -> OwnGraphs:

@@ -57,7 +57,9 @@ def load_bert(folder: str | Path) -> torch.nn.Module:
     if not (Path(folder) / "config.json").is_file():
         raise InputError(f"{folder} must be a folder with a BERT model (config.json and its weights)")
     try:
-        return BertModel.from_pretrained(folder, add_pooling_layer=False, local_files_only=True)
+        # A folder of the user's: there is no revision of it, and nothing is downloaded or unpickled.
+        options = {"add_pooling_layer": False, "local_files_only": True, "weights_only": True}
+        return BertModel.from_pretrained(folder, **options)  # nosec B615
     except (OSError, ValueError) as error:
         raise InputError(f"{folder}: the BERT model cannot be read: {str(error).splitlines()[0]}") from None
 

@@ -20,12 +20,12 @@ All but ``points`` may be absent.
 """
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hkconv.data.plain_arrays import read_arrays
 from hkconv.errors import InputError, did_you_mean
 from hkconv.viz.explorer.scene import Layer, Scene
 
@@ -37,7 +37,8 @@ SINGLE_LAYER = "points"
 def read_npz_scene(path: Path | str) -> Scene:
     """The scene of a file with the keys above. Nothing from the file is executed: pickled arrays are refused."""
     path = Path(path)
-    arrays = _read(path)
+    arrays = read_arrays(path, str(path))
+    _check_keys(arrays, path)
     names = [key.partition("/")[2] or SINGLE_LAYER for key in arrays if key.partition("/")[0] == "points"]
     if not names:
         raise InputError(f"{path} has no embeddings: it needs a key 'points' of shape (N, n+1), or 'points/NAME'")
@@ -51,22 +52,6 @@ def read_npz_scene(path: Path | str) -> Scene:
         names=_texts(arrays, "names", path),
         class_names=_texts(arrays, "class_names", path) or (),
     )
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        file = np.load(path, allow_pickle=False)
-        arrays = None if isinstance(file, np.ndarray) else {key: file[key] for key in file.files}
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or 'it is damaged'})") from None
-    except (ValueError, BadZipFile, EOFError) as error:
-        # NumPy takes text for a pickle.
-        reason = "it holds Python objects" if "Object arrays" in str(error) else "it is damaged or of another format"
-        raise InputError(f"{path} cannot be read as an .npz file of numbers and text: {reason}") from None
-    if arrays is None:
-        raise InputError(f"{path} must be an .npz file with a key 'points', got a single array")
-    _check_keys(arrays, path)
-    return arrays
 
 
 def _check_keys(arrays: dict[str, np.ndarray], path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.lorentz import dist
 from hkconv.training.files import write_bytes
@@ -35,11 +34,7 @@ def write_page(scene: Scene, path: Path | str) -> None:
         scene: what to show.
         path: where the file goes; its folder exists.
     """
-    path = Path(path)
-    try:
-        write_bytes(path, render_page(scene).encode())
-    except OSError as error:
-        raise InputError(f"out must be a file that can be written, got {path} ({error.strerror})") from None
+    write_bytes(Path(path), render_page(scene).encode(), "out")
 
 
 def render_page(scene: Scene) -> str:

@@ -4,7 +4,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from fuzzing import damaged, fuzzed
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays, scalar_dtypes
 
@@ -85,31 +85,30 @@ def read_or_refuse(path):
     assert own.graphs[0].x.isfinite().all() and len(own.labels) == len(own.ids) == own.graphs[0].x.size(0)
 
 
-@settings(max_examples=150, deadline=None)
-@given(content=st.binary(max_size=60), cut=st.integers(0, 900), at=st.integers(0, 900))
-def test_damaged_archives_give_input_errors_alone(tmp_path_factory, content, cut, at):
-    """Any bytes, and a sound archive with a piece cut off and another written over."""
+def archived(**found):
     buffer = io.BytesIO()
-    np.savez(buffer, x=X, edge_index=EDGES)
-    sound = buffer.getvalue()
-    path = tmp_path_factory.getbasetemp() / "fuzzed.npz"
-    for damaged in (content, sound[:cut], sound[:at] + content + sound[at + len(content) :]):
-        path.write_bytes(damaged)
-        read_or_refuse(path)
+    np.savez(buffer, **found)
+    return buffer.getvalue()
+
+
+@fuzzed(content=damaged(archived(x=X, edge_index=EDGES)))
+def test_damaged_archives_give_input_errors_alone(tmp_path, content):
+    path = tmp_path / "fuzzed.npz"
+    path.write_bytes(content)
+    read_or_refuse(path)
 
 
 NUMBERS = scalar_dtypes().filter(lambda dtype: dtype.kind in "biufU")
 
 
-@settings(max_examples=100, deadline=None)
-@given(
+@fuzzed(
     found=st.dictionaries(
         st.sampled_from(KNOWN),
         NUMBERS.flatmap(lambda dtype: arrays(dtype, st.sampled_from([(), (2,), (2, 2), (0, 2)]))),
     )
 )
-def test_arrays_of_any_kind_give_input_errors_alone(tmp_path_factory, found):
-    path = tmp_path_factory.getbasetemp() / "fuzzed.npz"
+def test_arrays_of_any_kind_give_input_errors_alone(tmp_path, found):
+    path = tmp_path / "fuzzed.npz"
     np.savez(path, **found)
     read_or_refuse(path)
 

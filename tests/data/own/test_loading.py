@@ -166,3 +166,8 @@ def test_preparing_leaves_what_was_read(graphs):
     digest = own.graphs_digest()
     prepared_graphs(own, Preparation(normalize_features=True))
     assert own.graphs_digest() == digest
+
+
+def test_the_home_of_somebody_who_does_not_exist():
+    with pytest.raises(InputError, match="own data ~nobody-at-all/papers do not exist"):
+        load_own("~nobody-at-all/papers")

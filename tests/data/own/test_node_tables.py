@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from fuzzing import fuzzed
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -123,10 +123,9 @@ def lines_of(*columns):
     return st.builds(lambda names, cells: "\n".join(map(",".join, [names, *cells])), heading, rows)
 
 
-@settings(max_examples=200, deadline=None)
-@given(nodes=st.just(NODES) | lines_of("id", "label", "split", "age"), edges=lines_of("source", "target", "weight"))
-def test_whatever_the_cells_hold_only_input_errors_come_out(tmp_path_factory, nodes, edges):
-    folder = tmp_path_factory.getbasetemp()
+@fuzzed(nodes=st.just(NODES) | lines_of("id", "label", "split", "age"), edges=lines_of("source", "target", "weight"))
+def test_whatever_the_cells_hold_only_input_errors_come_out(tmp_path, nodes, edges):
+    folder = tmp_path
     (folder / "nodes.csv").write_text(nodes)
     (folder / "edges.csv").write_text(edges)
     try:

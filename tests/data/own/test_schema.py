@@ -1,9 +1,7 @@
-import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fuzzing import changed, fuzzed, input_errors_alone
 
 from hkconv.data.own.features import Feature
 from hkconv.data.own.schema import Schema, schema_of_dict
@@ -45,14 +43,8 @@ def test_damaged_files(changes, message):
         schema_of_dict({**json.loads(json.dumps(SCHEMA.as_dict())), **changes}, "data.json")
 
 
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "categories"]), inner),
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(changes=st.dictionaries(st.sampled_from(list(SCHEMA.as_dict())), ANYTHING))
-def test_whatever_a_file_says_only_input_errors_come_out(changes):
-    with contextlib.suppress(InputError):
-        schema_of_dict({**json.loads(json.dumps(SCHEMA.as_dict())), **changes}, "data.json").as_dict()
+@fuzzed(values=changed(json.loads(json.dumps(SCHEMA.as_dict()))))
+def test_whatever_a_file_says_only_input_errors_come_out(values):
+    with input_errors_alone():
+        # The reader of the file lets only objects through.
+        schema_of_dict(values if isinstance(values, dict) else {}, "data.json").as_dict()

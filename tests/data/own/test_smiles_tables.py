@@ -1,7 +1,10 @@
 import re
+import warnings
 
 import pytest
 import torch
+from fuzzing import fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.data.own.smiles_tables import read_smiles_table
 from hkconv.data.smiles import atom_categories, read_smiles
@@ -51,3 +54,18 @@ def test_molecules_that_rdkit_refuses_are_kept_and_named(tmp_path):
     ):
         own = read_smiles_table(table(tmp_path, "smiles\nCCO\nC(C)(C)(C)(C)C\n"))
     assert own.graphs[1].x.size(0) == 6
+
+
+SMILES = st.text("CNOcnos()[]=#123@+-/\\\\.%HFe*", max_size=12) | st.sampled_from(
+    ["C" * 300, "[999Xx]", "C1CC", "[H][H]", "*"]
+)
+CELLS = st.sampled_from(["yes", "no", "", "train", "a", "1"])
+
+
+@fuzzed(rows=st.lists(st.tuples(SMILES, CELLS, CELLS, CELLS), max_size=4))
+def test_whatever_the_cells_hold_only_input_errors_come_out(tmp_path, rows):
+    lines = ["smiles,label,split,id", *(",".join(row) for row in rows)]
+    with input_errors_alone(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        own = read_smiles_table(table(tmp_path, "\n".join(lines) + "\n"))
+        assert all(int(graph.x.max()) < own.num_columns for graph in own.graphs)

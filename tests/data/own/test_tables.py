@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from fuzzing import damaged, fuzzed
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -146,10 +146,23 @@ def test_values_as_text():
     assert list(map(cell_text, values)) == ["", "", "3", "2.5", "7", "4", "01ff", "a", "?"]
 
 
-@settings(max_examples=300, deadline=None)
-@given(content=st.one_of(st.binary(max_size=80), st.text("ab,\"\n\r '1.-\x00", max_size=60).map(str.encode)))
-def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path_factory, content):
-    path = written(tmp_path_factory.getbasetemp(), content, "fuzzed.csv")
+def columns_as_parquet(**columns):
+    buffer = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+TEXT = st.text("ab,\"\n\r '1.-\x00", max_size=60).map(str.encode)
+SOUND = {
+    "fuzzed.csv": b'id,age,"a, b"\n1,2.5,x\n2,-1,\n',
+    "fuzzed.parquet": columns_as_parquet(id=["a", "b"], age=[1.5, None], when=[1, 2]),
+}
+
+
+@fuzzed(file=st.sampled_from(list(SOUND)).flatmap(lambda name: st.tuples(st.just(name), TEXT | damaged(SOUND[name]))))
+def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, file):
+    name, content = file
+    path = written(tmp_path, content, name)
     try:
         table = read_table(path)
     except InputError as error:

@@ -2,6 +2,8 @@ import re
 
 import pytest
 import torch
+from fuzzing import fuzzed, input_errors_alone
+from hypothesis import strategies as st
 
 from hkconv.data.own.features import Feature
 from hkconv.data.own.tu_folders import read_tu_folder
@@ -91,3 +93,26 @@ def test_a_published_set_is_what_pyg_makes_of_it(real_data, load_real, name, num
         assert torch.equal(both_directions(ours).edge_index, theirs.edge_index)
     numbers = {name: number for number, name in enumerate(sorted(set(own.labels), key=float))}
     assert [numbers[label] for label in own.labels] == published.labels.tolist()
+
+
+LINES = st.lists(st.sampled_from(["1", "2", "1, 2", "0", "-1", "x", "", "1,", "1e300", "nan", "9" * 30, '"', "\x00"]))
+
+
+@fuzzed(contents=st.fixed_dictionaries({name: LINES.map("\n".join) | st.just(text) for name, text in FILES.items()}))
+def test_whatever_the_files_hold_only_input_errors_come_out(folder, contents):
+    for name, content in contents.items():
+        (folder / f"TOY_{name}.txt").write_text(content)
+    with input_errors_alone():
+        read_tu_folder(folder)
+
+
+def test_no_name_leads_out_of_the_folder(tmp_path):
+    """The names of the other files follow from one in the folder, which holds no way out."""
+    (tmp_path / "evil_A.txt").write_text("1, 2\n")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with pytest.raises(InputError, match=r"has no file NAME_A\.txt"):
+        read_tu_folder(inside)
+    (inside / "TOY_A.txt").symlink_to(tmp_path / "evil_A.txt")
+    with pytest.raises(InputError, match=re.escape(f"{inside / 'TOY_graph_indicator.txt'} cannot be read")):
+        read_tu_folder(inside)

@@ -1,8 +1,14 @@
+import io
+
 import numpy as np
 import pytest
+from fuzzing import damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays, scalar_dtypes
 
 from hkconv.errors import InputError
 from hkconv.viz.explorer.npz_scene import read_npz_scene
+from hkconv.viz.explorer.page import render_page
 
 
 def lifted(space, curvature=-1.0):
@@ -86,7 +92,7 @@ def test_points_alone(save, space):
         ({"points/b": lifted(np.ones((2, 3)))}, "must have the points of the same nodes: 'points' has 6, 'b' has 2"),
         (
             {"names": np.array([{}], object)},
-            "cannot be read as an .npz file of numbers and text: it holds Python objects",
+            "is not a valid .npz file of plain arrays: it holds Python objects",
         ),
     ],
 )
@@ -99,12 +105,48 @@ def test_files_that_are_something_else(save, space, tmp_path):
     with pytest.raises(InputError, match="has no embeddings: it needs a key 'points'"):
         read_npz_scene(save(labels=np.zeros(3, int)))
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(InputError, match=r"cannot be read as an \.npz file"):
+    with pytest.raises(InputError, match=r"is not a valid \.npz file"):
         read_npz_scene(tmp_path / "text.npz")
     np.save(tmp_path / "single.npy", space)
-    with pytest.raises(InputError, match=r"must be an \.npz file with a key 'points', got a single array"):
+    with pytest.raises(InputError, match=r"must be an \.npz file of named arrays, got a single array"):
         read_npz_scene(tmp_path / "single.npy")
     whole = save(points=lifted(space)).read_bytes()
     (tmp_path / "half.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"cannot be read as an \.npz file"):
+    with pytest.raises(InputError, match=r"is not a valid \.npz file"):
         read_npz_scene(tmp_path / "half.npz")
+
+
+KEYS = (
+    "points",
+    "points/a",
+    "centers",
+    "kernel",
+    "curvature",
+    "labels",
+    "predictions",
+    "edges",
+    "names",
+    "class_names",
+)
+KINDS = scalar_dtypes().filter(lambda dtype: dtype.kind in "biufcUSmM")
+SHAPES = st.sampled_from([(), (1,), (3,), (3, 2), (2, 3), (0, 2), (3, 1), (1, 2, 3)])
+SOUND = st.sampled_from([lifted(np.eye(3)), np.array([0, 1, 2]), np.array([[0, 1], [1, 2]]), np.float32(-2)])
+
+
+@fuzzed(found=st.dictionaries(st.sampled_from(KEYS), SOUND | KINDS.flatmap(lambda dtype: arrays(dtype, SHAPES))))
+def test_arrays_of_any_kind_give_input_errors_alone(save, found):
+    with input_errors_alone():
+        render_page(read_npz_scene(save(**{"points": lifted(np.eye(3)), **found})))
+
+
+def archived():
+    buffer = io.BytesIO()
+    np.savez(buffer, points=lifted(np.eye(3)), labels=np.array([0, 1, 2]))
+    return buffer.getvalue()
+
+
+@fuzzed(content=damaged(archived()))
+def test_a_damaged_file_gives_input_errors_alone(tmp_path, content):
+    (tmp_path / "mine.npz").write_bytes(content)
+    with input_errors_alone():
+        read_npz_scene(tmp_path / "mine.npz")

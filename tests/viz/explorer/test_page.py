@@ -67,10 +67,10 @@ def test_distances_to_centres_are_those_of_all_dimensions(scene):
 
 
 def test_a_place_that_cannot_be_written(scene, tmp_path):
-    with pytest.raises(InputError, match=r"out must be a file that can be written, got .*nowhere"):
+    with pytest.raises(InputError, match=r"^out .*nowhere.* cannot be written"):
         write_page(scene, tmp_path / "nowhere" / "page.html")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="out must be a file that can be written"):
+    with pytest.raises(InputError, match=r"^out .*folder cannot be written"):
         write_page(scene, tmp_path / "folder")
 
 

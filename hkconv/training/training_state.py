@@ -1,0 +1,77 @@
+"""What the next step of a training depends on beside the weights: the optimizer's memory and the generators."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hkconv.errors import InputError
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimizer of Adam's kind remembers, as ``PARAMETER/NAME``."""
+    states = optimizer.state_dict()["state"].items()
+    return {f"{index}/{name}": tensor for index, entries in states for name, tensor in entries.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Bring an optimizer to where :func:`optimizer_tensors` found it.
+
+    Args:
+        optimizer: of the same parameters.
+        tensors: from a file, unchecked.
+        path: how an error calls the file.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for place, tensor in tensors.items():
+        index, _, name = place.partition("/")
+        if not index.isascii() or not index.isdecimal() or int(index) >= len(parameters):
+            raise InputError(f"checkpoint {path} is damaged: the optimizer has no parameter {index!r}")
+        state.setdefault(int(index), {})[name] = tensor
+    for index, entries in state.items():
+        if not _fits(entries, parameters[index]):
+            raise InputError(f"checkpoint {path} does not fit the run: the optimizer's memory of parameter {index}")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def generator_tensors(device: torch.device, own: torch.Generator | None = None) -> dict[str, Tensor]:
+    """The states of the CPU's default generator, of a GPU's and of one of the training's own."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if own is not None:
+        states["own"] = own.get_state()
+    return states
+
+
+def restore_generators(
+    states: Mapping[str, Tensor], device: torch.device, path: Path, own: torch.Generator | None = None
+) -> None:
+    """Bring the generators to where :func:`generator_tensors` found them.
+
+    Args:
+        states: from a file, unchecked. One from a machine without a GPU has no state of a GPU; the training then goes
+            on with the seed's.
+        device: where the training is.
+        path: how an error calls the file.
+        own: the training's.
+    """
+    try:
+        torch.set_rng_state(states["cpu"])
+        if own is not None:
+            own.set_state(states["own"])
+        if device.type == "cuda" and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], device)
+    except (KeyError, TypeError, RuntimeError):
+        raise InputError(f"checkpoint {path} is damaged: it does not hold the states of the generators") from None
+
+
+def _fits(entries: Mapping[str, Tensor], parameter: Tensor) -> bool:
+    """A mean of gradients for each number, and a mean of squares for each or, on a manifold, one a point."""
+    if entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+        return False
+    first, second = entries["exp_avg"].shape, entries["exp_avg_sq"].shape
+    squares = (parameter.shape, (*parameter.shape[:-1], 1))
+    return entries["step"].numel() == 1 and first == parameter.shape and second in squares
