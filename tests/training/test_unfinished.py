@@ -37,7 +37,7 @@ def train(dataset, unfinished=None, on_epoch=None, name="hkn"):
         dropout=0.3,
         **({"norm": "batch"} if name == "hkn" else {}),
     )
-    return fit(model, dataset, dataset.splits[0], SETTINGS, on_epoch, unfinished), model.state_dict()
+    return fit(model, dataset, dataset.splits[0], SETTINGS, on_epoch, unfinished=unfinished), model.state_dict()
 
 
 def ending(error, at):
@@ -89,14 +89,14 @@ def test_an_interrupt_in_the_middle_of_an_epoch_takes_it_back(molecules, tmp_pat
     whole = train(molecules)
     steps = []
 
-    def interrupted(model, task, optimizer, batch):
+    def interrupted(model, *arguments):
         steps.append(1)
         if len(steps) == step:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(1)
             raise KeyboardInterrupt
-        return train_step(model, task, optimizer, batch)
+        return train_step(model, *arguments)
 
     train_step = loop.train_step
     with monkeypatch.context() as patch:
@@ -140,7 +140,7 @@ def test_a_lowered_rate_stays_lowered(tree, tmp_path):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    progress = loop.Progress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model, 2.5)
+    progress = loop.Progress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model, 2.5, "halved the rate")
     optimizer.param_groups[0]["lr"] = 0.125
     Unfinished(tmp_path).save(model, optimizer, None, progress)
     other = torch.nn.Linear(2, 2)
@@ -148,6 +148,7 @@ def test_a_lowered_rate_stays_lowered(tree, tmp_path):
     found = Unfinished(tmp_path).restore(other, restored, None)
     assert restored.param_groups[0]["lr"] == 0.125
     assert (found.history, found.seconds, found.best.epoch) == (progress.history, 2.5, 1)
+    assert found.guard == "halved the rate"
     torch.testing.assert_close(other.weight, model.weight, rtol=0, atol=0)
 
 
