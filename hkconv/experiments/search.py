@@ -37,6 +37,7 @@ from hkconv.training.building import load_dataset, model_config
 from hkconv.training.capture import check_capture
 from hkconv.training.devices import find_device
 from hkconv.training.files import make_folder, write_bytes
+from hkconv.training.interrupts import Interrupt, held_back
 from hkconv.training.loop import Epoch
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
@@ -213,10 +214,12 @@ def work_on(
         may_start: asked before every trial.
     """
     study = search.open()
-    objective = Objective(search)
-    with deterministic_algorithms(search.recipe.deterministic):
+    # Ctrl-C ends a training, but does not come between the study and its storage.
+    with deterministic_algorithms(search.recipe.deterministic), held_back() as interrupt:
+        objective = Objective(search, interrupt)
         while count_trials(study, (*DONE, TrialState.RUNNING)) < trials and may_start():
             study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: on_trial(trial.number)])
+            interrupt.deliver()
 
 
 class Objective:
@@ -224,10 +227,11 @@ class Objective:
 
     Args:
         search: what is searched.
+        interrupt: of the block in which trials run; a training can be interrupted.
     """
 
-    def __init__(self, search: Search):
-        self.search = search
+    def __init__(self, search: Search, interrupt: Interrupt):
+        self.search, self.interrupt = search, interrupt
         self.device = find_device(search.recipe.device)
         self.datasets: dict[bool, Dataset] = {}
 
@@ -251,7 +255,9 @@ class Objective:
         dataset = self._dataset(recipe)
         reporter = _Pruning(trial, recipe.epochs, recipe.num_splits)
         for split in range(recipe.num_splits):
-            result = train_cell(Cell(self.search.model, split, recipe.seed), recipe, dataset, self.device, reporter)
+            cell = Cell(self.search.model, split, recipe.seed)
+            with self.interrupt.let_through():
+                result = train_cell(cell, recipe, dataset, self.device, reporter)
             if result.result.interrupted:
                 raise KeyboardInterrupt
             trial.set_user_attr("metric", result.result.metric)
@@ -291,8 +297,10 @@ class _Pruning(Reporter):
             self._report(len(self.scores) * self.epochs, 0.0)
 
     def _report(self, step: int, unfinished: float) -> None:
-        self.trial.report((sum(self.scores) + unfinished) / self.num_splits, step)
-        if self.trial.should_prune():
+        with held_back():
+            self.trial.report((sum(self.scores) + unfinished) / self.num_splits, step)
+            is_worse = self.trial.should_prune()
+        if is_worse:
             raise optuna.TrialPruned
 
 

@@ -5,6 +5,7 @@ An encoder is anything with ``encoder_layers(ids)`` and ``geometry``, such as a
 between every two.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -180,7 +181,13 @@ class StateCache:
         return len(files)
 
     def _create(self, part: str, layer: int, shape: tuple[int, int]) -> np.memmap:
-        return np.lib.format.open_memmap(self._path(part, layer), "w+", np.float32, shape)
+        path = self._path(part, layer)
+        file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        if hasattr(os, "posix_fallocate"):
+            # Asked for now, room that is not there is an error; later it would be the end of the process.
+            with path.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, path.stat().st_size)
+        return file
 
     def _path(self, part: str, layer: int) -> Path:
         return self.folder / f"{part}-{layer}.npy"

@@ -41,7 +41,9 @@ def whole_file(path: Path, what: str = "") -> Iterator[IO[bytes]]:
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            # An interrupt may come when the file has just got its name.
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
     except OSError as error:
         raise _refusal(path, what, error) from None

@@ -25,6 +25,32 @@ class Interrupt:
             self.handlers[number](number, frame)
         self.number = number
 
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Within this block, in the other one, a signal does at once what it would have done, one that waits too."""
+        self.stop()
+        try:
+            self.deliver()
+            yield
+        finally:
+            self.hold()
+
+    def hold(self) -> None:
+        """Take the place of the handlers."""
+        for number in self.handlers:
+            signal.signal(number, self.note)
+
+    def stop(self) -> None:
+        """Put the handlers back."""
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def deliver(self) -> None:
+        """Let the signal that waits, if one does, do what it would have done."""
+        number, self.number = self.number, None
+        if number is not None:
+            self.handlers[number](number, None)
+
 
 @contextmanager
 def held_back() -> Iterator[Interrupt]:
@@ -37,12 +63,9 @@ def held_back() -> Iterator[Interrupt]:
     if threading.current_thread() is threading.main_thread():
         found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         interrupt.handlers = {number: handler for number, handler in found.items() if callable(handler)}
-    for number in interrupt.handlers:
-        signal.signal(number, interrupt.note)
+    interrupt.hold()
     try:
         yield interrupt
     finally:
-        for number, handler in interrupt.handlers.items():
-            signal.signal(number, handler)
-    if interrupt.is_waiting:
-        interrupt.handlers[interrupt.number](interrupt.number, None)
+        interrupt.stop()
+    interrupt.deliver()

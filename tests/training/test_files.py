@@ -48,6 +48,18 @@ def test_a_block_that_fails_leaves_no_file(tmp_path, error):
     assert os.listdir(tmp_path) == []
 
 
+def test_an_interrupt_right_after_the_file_got_its_name_is_an_interrupt(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        replace(*arguments)
+        raise KeyboardInterrupt
+
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(tmp_path / "a.bin", b"whole")
+    assert (tmp_path / "a.bin").read_bytes() == b"whole"
+
+
 def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path):
     (tmp_path / "outside").write_bytes(b"precious")
     (tmp_path / "run").mkdir()

@@ -83,3 +83,36 @@ def test_other_threads_get_no_signals_and_leave_them_alone():
     thread.start()
     thread.join()
     assert found == [signal.default_int_handler]
+
+
+def test_within_the_block_a_part_can_be_interrupted():
+    done = []
+    with pytest.raises(KeyboardInterrupt), held_back() as interrupt:
+        with pytest.raises(KeyboardInterrupt), interrupt.let_through():
+            send(signal.SIGINT)
+            done.append("not this")
+        send(signal.SIGINT)
+        done.append("but this")
+    assert done == ["but this"]
+
+
+def test_what_waits_comes_when_it_is_let_through():
+    done = []
+    with held_back() as interrupt:
+        send(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), interrupt.let_through():
+            done.append("not this")
+        assert not interrupt.is_waiting
+    assert done == []
+
+
+def test_blocks_within_blocks():
+    done = []
+    with pytest.raises(KeyboardInterrupt), held_back() as outer:
+        with pytest.raises(KeyboardInterrupt), outer.let_through(), held_back():
+            send(signal.SIGINT)
+            done.append("the inner one")
+        send(signal.SIGINT)
+        done.append("the outer one")
+    assert done == ["the inner one", "the outer one"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
