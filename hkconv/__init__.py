@@ -4,6 +4,7 @@ The names below are imported when first used, so that ``import hkconv`` costs no
 """
 
 from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -23,7 +24,7 @@ _ROOMS = {
 __all__ = [*_HOMES, "__version__"]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name in _ROOMS:
@@ -31,5 +32,5 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'hkconv' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted([*__all__, *_ROOMS])

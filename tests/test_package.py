@@ -25,6 +25,38 @@ PUBLIC_NAMES = (
     "hkconv.training.fit",
     "hkconv.viz.save_figure",
 )
+# What a command or a layer that does not need it would wait for, or fail without.
+HEAVY = (
+    *(
+        "fastapi",
+        "matplotlib",
+        "numba",
+        "ogb",
+        "onnx",
+        "optuna",
+        "pandas",
+        "pyarrow",
+        "rdkit",
+        "sacrebleu",
+        "tokenizers",
+    ),
+    *("transformers", "triton", "uvicorn"),
+)
+# PyG imports these itself where they are installed.
+BROUGHT_BY_PYG = {"numba", "pandas", "pyarrow", "tokenizers", "transformers", "triton"}
+ROOMS = (
+    "geometry",
+    "points",
+    "ops",
+    "nn",
+    "testing",
+    "models",
+    "data",
+    "training",
+    "language",
+    "experiments",
+    "serving",
+)
 
 
 def run_python(code):
@@ -39,6 +71,20 @@ def test_every_public_name_is_reached_from_the_package_alone():
 def test_importing_the_package_does_not_load_torch():
     result = run_python("import sys, hkconv; sys.exit('torch' in sys.modules)")
     assert result.returncode == 0, result.stderr
+
+
+def loaded_after(*modules):
+    result = run_python(f"import sys, {', '.join(modules)}\nprint(*(set({HEAVY!r}) & sys.modules.keys()))")
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.split())
+
+
+def test_the_package_and_its_command_line_load_nothing_heavy():
+    assert loaded_after("hkconv", "hkconv.cli.main") == set()
+
+
+def test_the_rooms_load_nothing_heavy_but_what_pyg_loads():
+    assert loaded_after(*(f"hkconv.{room}" for room in ROOMS)) <= BROUGHT_BY_PYG
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.hyperboloid import lift
 from hkconv.geometry.relative import excess
 
 
-def project_mean(mean: Tensor, mean_excess: Tensor, curvature: float | Tensor = -1.0) -> tuple[Tensor, Tensor]:
+def project_mean(mean: Tensor, mean_excess: Tensor, curvature: Curvature = -1.0) -> tuple[Tensor, Tensor]:
     r"""From the weighted mean :math:`\mu` (lifted) and :math:`\bar\delta` to the centroid and its mass.
 
     Returns:
@@ -38,7 +38,7 @@ def effective_weight(weight: Tensor, total: Tensor) -> Tensor:
     return torch.where(total == 0, 1, weight)
 
 
-def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: float | Tensor = -1.0) -> Tensor:
+def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: Curvature = -1.0) -> Tensor:
     r"""Weighted centroid :math:`\mathrm{HCent}(\{x_i\}, \nu) = s / (\sqrt{-k}\,|\,\|s\|_L\,|)`,
     :math:`s = \sum_i \nu_i x_i`.
 
@@ -55,7 +55,7 @@ def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: 
 
 
 def centroid_and_mass(
-    x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: float | Tensor = -1.0
+    x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: Curvature = -1.0
 ) -> tuple[Tensor, Tensor]:
     r"""The :func:`centroid` and its mass :math:`M = \|s\|_L / R`, of shape ``(...)`` without ``dim``.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.hyperboloid import lift
 
 _enabled = os.environ.get("HKCONV_DEBUG", "0") not in {"", "0"}
@@ -34,7 +34,7 @@ def debugging() -> bool:
     return _enabled and not torch.compiler.is_compiling()
 
 
-def check_points(x: Tensor, dim: int, curvature: float | Tensor, name: str) -> None:
+def check_points(x: Tensor, dim: int, curvature: Curvature, name: str) -> None:
     """Raise unless ``x`` has ``dim + 1`` coordinates and, in debug mode, lies on the hyperboloid."""
     if x.size(-1) != dim + 1:
         raise InputError(
@@ -44,7 +44,7 @@ def check_points(x: Tensor, dim: int, curvature: float | Tensor, name: str) -> N
         _check_on_manifold(x.detach(), curvature, name)
 
 
-def _check_on_manifold(x: Tensor, curvature: float | Tensor, name: str) -> None:
+def _check_on_manifold(x: Tensor, curvature: Curvature, name: str) -> None:
     rows = x.reshape(-1, x.size(-1))
     _report_first(~rows.isfinite().all(-1), f"{name} contains NaN or Inf")
     time = lift(rows[:, 1:], curvature)[:, 0]

@@ -1,6 +1,7 @@
 """Curvature as users pass it: a negative float, a 0-d tensor that may carry a gradient, or one that is learned."""
 
 import math
+from typing import TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -33,7 +34,19 @@ class LearnedCurvature(torch.nn.Module):
         return f"{self.__class__.__name__}({-self.log_curvature.exp().item():g})"
 
 
-def curvature_radius(curvature: float | Tensor | LearnedCurvature) -> float | Tensor:
+#: What every function and layer takes as its curvature.
+Curvature: TypeAlias = float | Tensor | LearnedCurvature
+
+
+@overload
+def curvature_radius(curvature: float) -> float: ...
+
+
+@overload
+def curvature_radius(curvature: Tensor | LearnedCurvature) -> Tensor: ...
+
+
+def curvature_radius(curvature: Curvature) -> float | Tensor:
     r"""The radius :math:`R = 1/\sqrt{-k}` of a hyperbolic space of curvature :math:`k < 0`.
 
     A float is always checked. A tensor is checked where that costs no synchronisation (on the CPU,
@@ -52,7 +65,7 @@ def curvature_radius(curvature: float | Tensor | LearnedCurvature) -> float | Te
     return (-curvature).rsqrt()
 
 
-def curvature_value(curvature: float | Tensor | LearnedCurvature) -> float:
+def curvature_value(curvature: Curvature) -> float:
     """The curvature as a plain number, without its gradient."""
     if isinstance(curvature, LearnedCurvature):
         return -curvature.log_curvature.detach().exp().item()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.maps import exp0, log0
 from hkconv.geometry.relative import ominus, oplus
 
@@ -16,7 +16,7 @@ def wrapped_normal(
     cov: Tensor,
     n: int,
     generator: torch.Generator | None = None,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
 ) -> Tensor:
     r"""Draw ``n`` points :math:`z = \exp_\mu(PT_{o \to \mu}(v))` with :math:`v \sim N(0, \Sigma)`.
 
@@ -36,7 +36,7 @@ def wrapped_normal(
     return oplus(around_origin, mean, curvature)
 
 
-def wrapped_normal_log_prob(z: Tensor, mean: Tensor, cov: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def wrapped_normal_log_prob(z: Tensor, mean: Tensor, cov: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Log density at ``z`` with respect to the hyperbolic volume,
 
     .. math::

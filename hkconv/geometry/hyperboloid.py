@@ -3,10 +3,10 @@ r"""The hyperboloid itself: :math:`\mathbb L^n = \{x : \langle x, x\rangle = 1/k
 import torch
 from torch import Tensor
 
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 
 
-def inner(x: Tensor, y: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def inner(x: Tensor, y: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Lorentz inner product :math:`\langle x, y\rangle = -x_t y_t + x_s \cdot y_s`.
 
     It does not depend on the curvature, which is taken so that all functions here are called alike.
@@ -19,7 +19,7 @@ def inner(x: Tensor, y: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return (x[..., 1:] * y[..., 1:]).sum(-1) - x[..., 0] * y[..., 0]
 
 
-def lift(s: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def lift(s: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""The point over given spatial coordinates: :math:`[\sqrt{R^2 + |s|^2},\ s]`.
 
     Shapes: ``(..., n) -> (..., n+1)``.
@@ -29,7 +29,7 @@ def lift(s: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return torch.cat([time, s], dim=-1)
 
 
-def rescale(x: Tensor, curvature: float | Tensor, new_curvature: float | Tensor) -> Tensor:
+def rescale(x: Tensor, curvature: Curvature, new_curvature: Curvature) -> Tensor:
     r"""Points of one hyperboloid on another, :math:`x R'/R`: all distances change by that factor.
 
     Shapes: ``(..., n+1) -> (..., n+1)``.
@@ -41,7 +41,7 @@ def rescale(x: Tensor, curvature: float | Tensor, new_curvature: float | Tensor)
 
 def origin(
     n: int,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,

@@ -1,5 +1,7 @@
 """The Lorentz model as a geoopt manifold, so that geoopt's parameters, optimizers and samplers accept it."""
 
+from typing import TypeAlias
+
 import geoopt
 import torch
 from geoopt.utils import size2shape
@@ -7,6 +9,10 @@ from torch import Tensor
 
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius, curvature_value
+
+# A shape as geoopt takes it, in numbers or at once; and whether something holds and, if not, why.
+Size: TypeAlias = int | tuple[int, ...]
+Finding: TypeAlias = tuple[bool, str | None]
 
 
 class Lorentz(geoopt.Manifold):
@@ -77,7 +83,13 @@ class Lorentz(geoopt.Manifold):
     def transp(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
         return lorentz.transport(x, y, v, self.curvature)
 
-    def random_normal(self, *size, std: float = 1.0, dtype=None, device=None) -> geoopt.ManifoldTensor:
+    def random_normal(
+        self,
+        *size: Size,
+        std: float = 1.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> geoopt.ManifoldTensor:
         r"""Points :math:`\exp_o(v)` with :math:`v \sim N(0, \mathrm{std}^2)` of shape ``size``, time included."""
         shape = size2shape(*size)
         noise = torch.randn(*shape[:-1], shape[-1] - 1, dtype=dtype, device=device) * std
@@ -86,17 +98,23 @@ class Lorentz(geoopt.Manifold):
 
     random = random_normal
 
-    def origin(self, *size, dtype=None, device=None, seed=None) -> geoopt.ManifoldTensor:
+    def origin(
+        self,
+        *size: Size,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        seed: int | None = None,
+    ) -> geoopt.ManifoldTensor:
         """The origin, repeated to shape ``size``. ``seed`` is part of geoopt's signature and unused."""
         shape = size2shape(*size)
         point = lorentz.origin(shape[-1] - 1, self.curvature, dtype=dtype, device=device)
         return geoopt.ManifoldTensor(point.expand(shape).clone(), manifold=self)
 
-    def _check_point_on_manifold(self, x: Tensor, *, atol=1e-5, rtol=1e-5):
+    def _check_point_on_manifold(self, x: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5) -> Finding:
         ok = torch.allclose(self.projx(x)[..., 0], x[..., 0], atol=atol, rtol=rtol)
         return ok, None if ok else "the time coordinate is not sqrt(R² + |x_s|²)"
 
-    def _check_vector_on_tangent(self, x: Tensor, u: Tensor, *, atol=1e-5, rtol=1e-5):
+    def _check_vector_on_tangent(self, x: Tensor, u: Tensor, *, atol: float = 1e-5, rtol: float = 1e-5) -> Finding:
         scale = (x * u).abs().sum(-1)
         ok = bool((lorentz.inner(x, u, self.curvature).abs() <= atol + rtol * scale).all())
         return ok, None if ok else "the Lorentz inner product with the point is not zero"

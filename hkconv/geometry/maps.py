@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.hyperboloid import inner, lift
 from hkconv.geometry.norm import safe_norm
 from hkconv.geometry.relative import excess, ominus, oplus
@@ -32,7 +32,7 @@ def _per_length(v: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.where(zero, 1, function(safe)) * (v / safe)
 
 
-def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def exp0(v: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Exponential map at the origin: :math:`[\cdot,\ R \sinh(|v_s|/R)\, v_s/|v_s|]`, time by :func:`lift`.
 
     Args:
@@ -44,14 +44,14 @@ def exp0(v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return lift(_per_length(v[..., 1:], lambda r: R * torch.sinh((r / R).clamp(max=limit))), curvature)
 
 
-def log0(u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def log0(u: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Logarithmic map at the origin: :math:`[0,\ R \operatorname{arsinh}(|u_s|/R)\, u_s/|u_s|]`."""
     R = curvature_radius(curvature)
     space = _per_length(u[..., 1:], lambda r: R * torch.asinh(r / R))
     return torch.cat([torch.zeros_like(u[..., :1]), space], dim=-1)
 
 
-def exp(x: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def exp(x: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Exponential map :math:`\exp_x(v) = \cosh(\phi) x + \sinh(\phi)/\phi\, v`, :math:`\phi = \sqrt{-k}\,|v|`.
 
     Computed as :math:`\exp_o(w) \oplus x`, with :math:`w` the vector carried to the origin, so that it shares
@@ -66,7 +66,7 @@ def exp(x: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return lift(_per_length(oplus(step, x, curvature)[..., 1:], lambda r: r.clamp(max=limit)), curvature)
 
 
-def log(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def log(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Logarithmic map :math:`\log_x(u)`, the tangent vector at ``x`` that :func:`exp` carries to ``u``.
 
     Shapes: ``(..., n+1), (..., n+1) -> (..., n+1)``.
@@ -78,7 +78,7 @@ def log(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return torch.cat([time, w + time / (R + x[..., :1]) * x_s], dim=-1)
 
 
-def transport(x: Tensor, y: Tensor, v: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def transport(x: Tensor, y: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Parallel transport along the geodesic,
     :math:`PT_{x \to y}(v) = v + \frac{\langle y, v\rangle}{R^2 - \langle x, y\rangle}(x + y)`.
 
@@ -92,7 +92,7 @@ def transport(x: Tensor, y: Tensor, v: Tensor, curvature: float | Tensor = -1.0)
     return v + factor * (x + y)
 
 
-def translate(x: Tensor, y: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def translate(x: Tensor, y: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Translation of points, :math:`T_{x \to y}(u) = \exp_y(PT_{x \to y}(\log_x u))`, equation (3) of the paper.
 
     As an isometry it is linear in ``u``: with :math:`\delta_{ab}` the excess of two points,

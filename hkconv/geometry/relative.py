@@ -16,14 +16,14 @@ points, which rounds least.
 import torch
 from torch import Tensor
 
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
-def excess(x: Tensor, u: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def excess(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r""":math:`\delta = \cosh(d(x,u)/R) - 1 \ge 0`, without cancellation, and 0 with gradient 0 at ``x = u``.
 
     Shapes: ``(..., n+1), (..., n+1) -> (..., 1)``.
@@ -58,7 +58,7 @@ def _arcosh1p(delta: Tensor) -> Tensor:
     return torch.where(zero, 0, torch.log1p(delta + root))
 
 
-def dist(x: Tensor, y: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def dist(x: Tensor, y: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Geodesic distance :math:`d(x, y) = R \operatorname{arcosh}(k \langle x, y\rangle)`, equation (1).
 
     Never negative; exactly 0, with gradient 0, for equal points.
@@ -69,7 +69,7 @@ def dist(x: Tensor, y: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return R * _arcosh1p(excess(x, y, curvature)).squeeze(-1)
 
 
-def ominus(u: Tensor, x: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def ominus(u: Tensor, x: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""``u`` as seen from ``x``: :math:`u \ominus x = \exp_o(PT_{x \to o}(\log_x u))`, equation (4) of the paper.
 
     It is the Lorentz boost that carries ``x`` to the origin,
@@ -87,7 +87,7 @@ def ominus(u: Tensor, x: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
     return torch.cat([R * (1 + delta), space], dim=-1)
 
 
-def oplus(z: Tensor, x: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def oplus(z: Tensor, x: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""``z``, seen from the origin, placed around ``x``: :math:`T_{o \to x}(z)`, the inverse of :func:`ominus`.
 
     It is ⊖ by the point opposite to ``x``.

@@ -4,28 +4,28 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.hyperboloid import lift
 
 
-def to_poincare(x: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def to_poincare(x: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Stereographic projection :math:`p = R x_s / (R + x_t)`. Shapes: ``(..., n+1) -> (..., n)``."""
     R = curvature_radius(curvature)
     return R * x[..., 1:] / (R + x[..., :1])
 
 
-def from_poincare(p: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def from_poincare(p: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Inverse of :func:`to_poincare`: :math:`x_s = 2 R^2 p / (R^2 - |p|^2)`. Shapes: ``(..., n) -> (..., n+1)``."""
     R = curvature_radius(curvature)
     return lift(2 * R * R * p / _room_to_boundary(p, R, "Poincaré"), curvature)
 
 
-def to_klein(x: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def to_klein(x: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Central projection :math:`p = R x_s / x_t`. Shapes: ``(..., n+1) -> (..., n)``."""
     return curvature_radius(curvature) * x[..., 1:] / x[..., :1]
 
 
-def from_klein(p: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def from_klein(p: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Inverse of :func:`to_klein`: :math:`x_s = R p / \sqrt{R^2 - |p|^2}`. Shapes: ``(..., n) -> (..., n+1)``."""
     R = curvature_radius(curvature)
     return lift(R * p / _room_to_boundary(p, R, "Klein").sqrt(), curvature)

@@ -1,5 +1,7 @@
 """Whole networks, by name: HKN and the systems it is compared with."""
 
+from typing import Any
+
 import torch
 
 from hkconv.errors import InputError
@@ -55,7 +57,7 @@ def find(name: str) -> type[torch.nn.Module]:
     return MODELS[name]
 
 
-def create(name: str, **config) -> torch.nn.Module:
+def create(name: str, **config: Any) -> torch.nn.Module:
     """The model of that name, built with ``config`` as keyword arguments."""
     return find(name)(**config)
 

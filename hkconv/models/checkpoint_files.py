@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from hkconv import __version__
 from hkconv.errors import InputError
+
+Network = TypeVar("Network", bound=torch.nn.Module)
 
 FORMAT_VERSION = 1
 WEIGHTS_FILE = "model.safetensors"
@@ -72,7 +74,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def restore(folder: Path, config: dict[str, Any], build: Callable[..., torch.nn.Module]) -> torch.nn.Module:
+def restore(folder: Path, config: dict[str, Any], build: Callable[..., Network]) -> Network:
     """The network of a checkpoint. Nothing from the files is executed.
 
     Args:
@@ -118,7 +120,7 @@ def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
     return weights
 
 
-def _built(folder: Path, config: dict[str, Any], build: Callable[..., torch.nn.Module]) -> torch.nn.Module:
+def _built(folder: Path, config: dict[str, Any], build: Callable[..., Network]) -> Network:
     try:
         return build(**config["config"])
     except InputError as error:

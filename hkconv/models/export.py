@@ -67,7 +67,7 @@ def export_onnx(model: HKN, *, weighted: bool = False) -> bytes:
         raise InputError("ONNX needs the extra onnx: pip install 'hkconv[onnx]'") from None
     program, inputs, shapes = _prepared(model, weighted)
     with _quiet():
-        exported = torch.onnx.export(
+        exported: Any = torch.onnx.export(
             program,
             tuple(inputs.values()),
             dynamo=True,

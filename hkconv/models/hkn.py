@@ -5,14 +5,14 @@ The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_
 :mod:`hkconv.geometry.curvature`. Here they are put together.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import LearnedCurvature
+from hkconv.geometry.curvature import Curvature, LearnedCurvature
 from hkconv.geometry.hyperboloid import rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.pretrained import Pretrained
@@ -102,9 +102,10 @@ class HKN(Pretrained, HyperbolicNetwork):
 
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
-            if structure:
-                options = {"directions": directions, "reach": reach, "curvature": first}
-                return StructureEmbedding(in_features, hidden_dim, num_nodes, **options)
+            if structure and num_nodes is not None:
+                return StructureEmbedding(
+                    in_features, hidden_dim, num_nodes, directions=directions, reach=reach, curvature=first
+                )
             return HEmbedding(in_features, hidden_dim, reach=reach, curvature=first)
 
         def make_conv(number: int, with_root: bool) -> HKConv:
@@ -177,7 +178,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         edge_weight: Tensor | None = None,
         targets: int | None = None,
     ) -> Tensor:
-        conv, before = self.convs[number], self.convs[number - 1] if number else self.embedding
+        conv: Any = self.convs[number]
+        before: Any = self.convs[number - 1] if number else self.embedding
         points = rescale(points, before.curvature, conv.curvature)
         # Where nothing is dropped, the others need not be targets; dropout is drawn once for both ends of an edge.
         drops = self.training and self.dropout > 0
@@ -200,8 +202,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         return sum(read[1:], start=read[0])
 
 
-def _own(curvature: float | Tensor, learn: bool) -> float | Tensor | LearnedCurvature:
-    return LearnedCurvature(curvature) if learn else curvature
+def _own(curvature: float | Tensor, learn: bool) -> Curvature:
+    return LearnedCurvature(float(curvature)) if learn else curvature
 
 
 def _check_options(

@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import Curvature
 from hkconv.models.readout import INITIAL_TEMPERATURE, Readout
 from hkconv.models.tasks import check_supported, check_task
 from hkconv.nn import HEmbedding
+from hkconv.nn.common import reset_modules
 
 
 class HyperbolicNetwork(Readout):
@@ -58,9 +60,9 @@ class HyperbolicNetwork(Readout):
         dropout: float,
         pool_mass: bool = False,
         temperature: float = INITIAL_TEMPERATURE,
-        make_embedding: Callable[[], torch.nn.Module] | None = None,
+        make_embedding: Callable[[], HEmbedding] | None = None,
         make_classifier: Callable[[], torch.nn.Module] | None = None,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__()
         check_task(task, num_classes, num_layers)
@@ -75,15 +77,14 @@ class HyperbolicNetwork(Readout):
         self.convs = torch.nn.ModuleList(make_layer(number) for number in range(num_layers))
         self.classifier = None
         if make_classifier is None or task == "link":
-            options = {"mass": pool_mass, "curvature": curvature, "temperature": temperature}
-            self.add_readout(task, hidden_dim, num_classes, **options)
+            self.add_readout(
+                task, hidden_dim, num_classes, mass=pool_mass, curvature=curvature, temperature=temperature
+            )
         else:
             self.classifier = make_classifier()
 
     def reset_parameters(self) -> None:
-        for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        reset_modules(module for module in self.modules() if module is not self)
         if self.classifier is None:
             self.reset_temperature()
 

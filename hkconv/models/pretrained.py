@@ -8,12 +8,14 @@ import json
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
 from hkconv.errors import InputError
 from hkconv.models.checkpoint_files import CONFIG_FILE, WEIGHTS_FILE, pack, read_config, restore
+
+Network = TypeVar("Network", bound="Pretrained")
 
 
 class Pretrained(torch.nn.Module):
@@ -21,8 +23,10 @@ class Pretrained(torch.nn.Module):
 
     #: The name under which :func:`hkconv.models.create` knows it.
     registered_name: ClassVar[str]
+    #: The arguments that it was built with, by name.
+    build_options: dict[str, Any]
 
-    def __new__(cls, *arguments: Any, **options: Any) -> "Pretrained":
+    def __new__(cls: type[Network], *arguments: Any, **options: Any) -> Network:
         made = super().__new__(cls)
         # A copy and a pickle are made without arguments, and get those of the original afterwards.
         bound = inspect.signature(cls.__init__).bind_partial(made, *arguments, **options)
@@ -38,8 +42,8 @@ class Pretrained(torch.nn.Module):
         for name, value in self.build_options.items():
             if not _fits_json(value):
                 raise InputError(f"a network can be saved if {name} is a plain value, got a {type(value).__name__}")
-        about = {"model": self.registered_name, "config": self.build_options, "dataset": {}, "training": {}}
-        content, config = pack(self, about)
+        unknown: dict[str, Any] = {"dataset": {}, "training": {}}
+        content, config = pack(self, {"model": self.registered_name, "config": self.build_options, **unknown})
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +53,7 @@ class Pretrained(torch.nn.Module):
             raise InputError(f"folder {folder} cannot be written to ({error.strerror})") from None
 
     @classmethod
-    def from_pretrained(cls, place: Path | str, *, revision: str | None = None) -> "Pretrained":
+    def from_pretrained(cls: type[Network], place: Path | str, *, revision: str | None = None) -> Network:
         """The network of a folder or of a repository on the Hugging Face hub. Nothing from the files is executed.
 
         Args:

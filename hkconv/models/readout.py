@@ -1,13 +1,17 @@
 """From the points of a layer to the logits of a task."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import Curvature
+from hkconv.models.tasks import known
 from hkconv.nn import FermiDirac, HDistance, MassScaling
 from hkconv.nn.centroid import pool_with_mass
+from hkconv.nn.common import reset_modules
 
 # Fresh points and centres lie within about one unit of each other. A tenth of that as temperature spreads the
 # logits over about ten, as in a linear classifier; with 1 the first hundred epochs go into growing the distances.
@@ -32,7 +36,7 @@ class Readout(torch.nn.Module):
         num_classes: int | None,
         *,
         mass: bool,
-        curvature: float | Tensor,
+        curvature: Curvature,
         temperature: float = INITIAL_TEMPERATURE,
     ) -> None:
         """Add what is learned.
@@ -50,11 +54,11 @@ class Readout(torch.nn.Module):
         if task == "link":
             self.decoder = FermiDirac(curvature=curvature)
         else:
-            self.distance = HDistance(dim, num_classes, curvature=curvature)
+            self.distance = HDistance(dim, known(num_classes), curvature=curvature)
             self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(temperature)))
 
     @property
-    def read_curvature(self):
+    def read_curvature(self) -> Curvature:
         """The curvature of the points that it reads."""
         return (self.decoder if self.task == "link" else self.distance).curvature
 
@@ -79,13 +83,12 @@ class Readout(torch.nn.Module):
 class LayerReadout(Readout):
     """A :class:`Readout` of a layer before the last. Arguments: as :meth:`Readout.add_readout`."""
 
-    def __init__(self, *arguments, **options):
+    def __init__(self, *arguments: Any, **options: Any):
         super().__init__()
         self.add_readout(*arguments, **options)
 
     def reset_parameters(self) -> None:
-        for module in self.children():
-            module.reset_parameters()
+        reset_modules(self.children())
         self.reset_temperature()
 
 

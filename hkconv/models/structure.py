@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import Curvature
 from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.neighbourhood import Neighbourhood
 from hkconv.nn import HEmbedding
@@ -49,7 +50,7 @@ class StructureEmbedding(HEmbedding):
         *,
         directions: bool = False,
         reach: float | None = None,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__(in_features, dim, reach=reach, curvature=curvature)
         if num_nodes < 1:
@@ -73,7 +74,9 @@ class StructureEmbedding(HEmbedding):
             if rows is not None:
                 torch.nn.init.uniform_(rows, -bound, bound)
 
-    def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(  # type: ignore[override]  # features alone do not place a node here
+        self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None
+    ) -> Tensor:
         num_nodes = self.node_weight.size(0)
         if x.size(0) != num_nodes:
             raise InputError(f"x must have a row for each of the {num_nodes} nodes, got {x.size(0)} rows")

@@ -1,5 +1,7 @@
 """The tasks that a network can be built for, and what each needs to know."""
 
+from typing import cast
+
 import torch
 
 from hkconv.errors import InputError
@@ -15,6 +17,11 @@ def check_task(task: str, num_classes: int | None, num_layers: int) -> None:
         raise InputError(f"num_classes must be at least 2 for the {task} task, got {num_classes}")
     if num_layers < 1:
         raise InputError(f"num_layers must be at least 1, got {num_layers}")
+
+
+def known(num_classes: int | None) -> int:
+    """The number of classes of a task that has any, for which :func:`check_task` has seen to it."""
+    return cast(int, num_classes)
 
 
 def check_supported(model: torch.nn.Module, task: str) -> None:

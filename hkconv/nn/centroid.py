@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision
 from hkconv.ops.centroid import segment_centroid
 
 
 def global_centroid_pool(
-    x: Tensor, batch: Tensor | None, size: int | None = None, *, curvature: float | Tensor = -1.0
+    x: Tensor, batch: Tensor | None, size: int | None = None, *, curvature: Curvature = -1.0
 ) -> Tensor:
     r"""One point a graph: :math:`\mathrm{HCent}` of all its nodes with equal weights.
 
@@ -27,7 +27,7 @@ def global_centroid_pool(
 
 
 def pool_with_mass(
-    x: Tensor, batch: Tensor | None, size: int | None = None, *, curvature: float | Tensor = -1.0
+    x: Tensor, batch: Tensor | None, size: int | None = None, *, curvature: Curvature = -1.0
 ) -> tuple[Tensor, Tensor]:
     """:func:`global_centroid_pool` together with the mass of each graph, ``(size,)``."""
     if batch is None:
@@ -40,7 +40,7 @@ def pool_with_mass(
         return segment_centroid(x, batch.long(), size, curvature=curvature)
 
 
-def mix(first: Tensor, second: Tensor, logit: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def mix(first: Tensor, second: Tensor, logit: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""The centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`.
 
     With :math:`D = x - y` the norm is
@@ -78,7 +78,7 @@ class MassScaling(torch.nn.Module):
         torch.nn.init.zeros_(self.scale)
         torch.nn.init.zeros_(self.shift)
 
-    def forward(self, point: Tensor, mass: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+    def forward(self, point: Tensor, mass: Tensor, curvature: Curvature = -1.0) -> Tensor:
         amount = torch.log1p(mass).unsqueeze(-1)
         return lift((1 + self.scale * amount) * point[..., 1:] + self.shift * amount, curvature)
 

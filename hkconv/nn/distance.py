@@ -1,11 +1,13 @@
 """The hyperbolic distance layer (Liu et al. 2019): from points to Euclidean features."""
 
+from collections.abc import Callable
+
 import geoopt
 import torch
 from torch import Tensor
 
 from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, exp0, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.common import full_precision, register_curvature, relift_
@@ -24,7 +26,9 @@ class HDistance(torch.nn.Module):
     Shapes: ``(..., n+1) -> (..., out_features)``.
     """
 
-    def __init__(self, in_dim: int, out_features: int, *, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, in_dim: int, out_features: int, *, curvature: Curvature = -1.0):
         super().__init__()
         self.in_dim, self.out_features = in_dim, out_features
         register_curvature(self, curvature)
@@ -50,7 +54,7 @@ class HDistance(torch.nn.Module):
             lambda part: dist(part.unsqueeze(-2), centers, self.curvature), (x,), x.numel() * self.out_features
         )
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HDistance":
         super()._apply(fn, recurse)
         relift_(self.centers, self.curvature)
         return self

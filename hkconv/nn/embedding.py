@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0
 from hkconv.nn.common import full_precision, register_curvature
 
@@ -26,7 +26,9 @@ class HEmbedding(torch.nn.Module):
     Shapes: ``(..., in_features) -> (..., dim+1)``.
     """
 
-    def __init__(self, in_features: int, dim: int, *, reach: float | None = None, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, in_features: int, dim: int, *, reach: float | None = None, curvature: Curvature = -1.0):
         super().__init__()
         if reach is not None and not reach > 0:
             raise InputError(f"reach must be a number above 0 or None, got {reach}")

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import dist
 from hkconv.nn.common import full_precision, register_curvature
 
@@ -15,7 +16,9 @@ class FermiDirac(torch.nn.Module):
     Shapes: ``(..., n+1), (..., n+1) -> (...)``.
     """
 
-    def __init__(self, *, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, *, curvature: Curvature = -1.0):
         super().__init__()
         register_curvature(self, curvature)
         self.radius = torch.nn.Parameter(torch.empty(()))

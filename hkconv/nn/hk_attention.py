@@ -1,7 +1,8 @@
 """Multi-head attention between points, with HKConv or HyboNet's centroid as the aggregation of values."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
@@ -26,13 +27,13 @@ class AttentionCache:
     Self attention adds those of the new positions at every call; cross attention keeps those of its first call.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.key: Tensor | None = None
         self.value: Tensor | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add new positions; returns all of them."""
-        if self.key is not None:
+        if self.key is not None and self.value is not None:
             if self.key.shape[:2] != key.shape[:2]:
                 raise InputError(f"cache holds {self.key.size(1)} sequences, got {key.size(1)}")
             key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
@@ -41,7 +42,7 @@ class AttentionCache:
 
     def reorder(self, index: Tensor) -> None:
         """Keep the sequences of these numbers ``(B',)``, in their order; a number may come more than once."""
-        if self.key is not None:
+        if self.key is not None and self.value is not None:
             self.key, self.value = self.key.index_select(1, index), self.value.index_select(1, index)
 
 
@@ -75,6 +76,9 @@ class HKAttention(torch.nn.Module):
         - **output**: points ``(B, T, dim+1)``; a query that sees no key gets the last HLinear of the origin
     """
 
+    curvature: Curvature
+    points: Tensor
+
     def __init__(
         self,
         dim: int,
@@ -83,7 +87,7 @@ class HKAttention(torch.nn.Module):
         kernel_size: int = 4,
         aggregation: Literal["kernel", "centroid"] = "kernel",
         dropout: float = 0.0,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
         backend: str = "auto",
     ):
         super().__init__()
@@ -168,7 +172,7 @@ class HKAttention(torch.nn.Module):
         return self._split(self.key(x)), self._split(self.value(x))
 
     def _project_memory(self, key: Tensor, cache: AttentionCache | None) -> tuple[Tensor, Tensor]:
-        if cache is not None and cache.key is not None:
+        if cache is not None and cache.key is not None and cache.value is not None:
             return cache.key, cache.value
         with full_precision(key) as (key,):
             projected = self._project(self._drop(key))
@@ -190,13 +194,16 @@ class HKAttention(torch.nn.Module):
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, own: Tensor | None, padding: Tensor | None, causal: bool
     ) -> Tensor:
-        kernel = {}
+        kernel: dict[str, Any] = {}
         if self.linear is not None:
             shape = (self.num_heads, self.kernel_size)
-            linear = {name: tensor.unflatten(0, shape) for name, tensor in self.linear.named_tensors().items()}
+            linear = {
+                name: None if tensor is None else tensor.unflatten(0, shape)
+                for name, tensor in self.linear.named_tensors().items()
+            }
             # Only the spatial part is data: with a learned curvature the time coordinate follows it.
             kernel = {"own": own, "linear": linear, "points": lift(self.points[:, 1:], self.curvature)}
-        rest = {**kernel, "padding": padding, "causal": causal, "curvature": self.curvature}
+        rest: dict[str, Any] = {**kernel, "padding": padding, "causal": causal, "curvature": self.curvature}
         backend = choose_backend(self.backend, query, None)
         if backend == "reference":
             # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
@@ -204,7 +211,7 @@ class HKAttention(torch.nn.Module):
             return attention_reference.attend(query, key, value, **rest, piecewise=piecewise)
         return attention.attend(query, key, value, **rest)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HKAttention":
         super()._apply(fn, recurse)
         if self.linear is not None:
             relift_(self.points, self.curvature)

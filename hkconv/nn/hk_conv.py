@@ -11,7 +11,7 @@ from torch_geometric.utils import softmax
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points, debug
-from hkconv.geometry.curvature import curvature_value
+from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.centroid import MassScaling, mix
@@ -64,6 +64,8 @@ class HKConv(torch.nn.Module):
         - **output**: points ``(N_target, n+1)``
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         in_dim: int,
@@ -77,7 +79,7 @@ class HKConv(torch.nn.Module):
         attention: Literal["distance"] | None = None,
         root: bool = False,
         mass: bool = False,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
         backend: str = "auto",
     ):
         super().__init__()
@@ -168,8 +170,8 @@ class HKConv(torch.nn.Module):
         self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         edges = read_edges(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
-        if self.query is not None:
-            edges = edges._replace(weight=self._attend(x_source, x_target, edges))
+        if self.query is not None and self.key is not None:
+            edges = edges._replace(weight=self._attend(self.query(x_target), self.key(x_source), edges))
         linear, curvature = self.linear.named_tensors(), self.curvature
         # Only the spatial part is data: with a learned curvature the time coordinate follows it.
         points = lift(self.points[:, 1:], curvature)
@@ -185,8 +187,9 @@ class HKConv(torch.nn.Module):
         self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         neighbors, weight = read_neighbors(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
-        if self.query is not None:
-            weight = self._attend_fused(x_source, x_target, neighbors, weight)
+        if self.query is not None and self.key is not None:
+            attention = scores.attention(self.query(x_target), self.key(x_source), neighbors, self.curvature)
+            weight = attention if weight is None else attention * weight
         linear = self.linear.named_tensors()
         return fused.hk_aggregate(
             x_source,
@@ -203,25 +206,22 @@ class HKConv(torch.nn.Module):
     def _finish(self, out: Tensor, mass: Tensor | None, x_target: Tensor) -> Tensor:
         if self.mass is not None:
             out = self.mass(out, mass, self.curvature)
-        return out if self.root is None else mix(out, self.root(x_target), self.root_logit, self.curvature)
+        if self.root is None or self.root_logit is None:
+            return out
+        return mix(out, self.root(x_target), self.root_logit, self.curvature)
 
     def _drop(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
             return x
         return lift(F.dropout(x[:, 1:], self.dropout), self.curvature)
 
-    def _attend(self, x_source: Tensor, x_target: Tensor, edges: Edges) -> Tensor:
-        query = self.query(x_target).index_select(0, edges.target)
-        key = self.key(x_source).index_select(0, edges.source)
-        score = -dist(query, key, self.curvature).square() / self.out_dim**0.5
-        attention = softmax(score, edges.target, num_nodes=x_target.size(0))
+    def _attend(self, query: Tensor, key: Tensor, edges: Edges) -> Tensor:
+        ends = query.index_select(0, edges.target), key.index_select(0, edges.source)
+        score = -dist(*ends, self.curvature).square() / self.out_dim**0.5
+        attention = softmax(score, edges.target, num_nodes=query.size(0))
         return attention if edges.weight is None else attention * edges.weight
 
-    def _attend_fused(self, x_source: Tensor, x_target: Tensor, neighbors: Neighbors, weight: Tensor | None) -> Tensor:
-        attention = scores.attention(self.query(x_target), self.key(x_source), neighbors, self.curvature)
-        return attention if weight is None else attention * weight
-
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HKConv":
         super()._apply(fn, recurse)
         relift_(self.points, self.curvature)
         return self

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.relative import excess
 
 # Elements of the largest temporary of one block of targets: 64 MiB in float32.
@@ -12,7 +13,7 @@ BLOCK_ELEMENTS = 1 << 24
 
 @torch.no_grad()
 def knn_graph(
-    x: Tensor, k: int, batch: Tensor | None = None, *, loop: bool = False, curvature: float | Tensor = -1.0
+    x: Tensor, k: int, batch: Tensor | None = None, *, loop: bool = False, curvature: Curvature = -1.0
 ) -> Tensor:
     r"""Edges from the ``k`` nearest points of each point, by :math:`d(x_i, x_j)`, computed exactly in blocks.
 
@@ -36,7 +37,7 @@ def knn_graph(
     return torch.cat(blocks, dim=1) if blocks else torch.empty(2, 0, dtype=torch.long, device=x.device)
 
 
-def _block(x, k, batch, start, stop, loop, curvature) -> Tensor:
+def _block(x: Tensor, k: int, batch: Tensor | None, start: int, stop: int, loop: bool, curvature: Curvature) -> Tensor:
     index = torch.arange(x.size(0), device=x.device)
     target = index[start:stop]
     # The excess orders pairs as the distance does.

@@ -9,6 +9,7 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
+from hkconv.geometry.curvature import Curvature
 from hkconv.nn.common import full_precision, register_curvature
 from hkconv.ops.linear import hyperbolic_linear
 
@@ -35,6 +36,8 @@ class HLinear(torch.nn.Module):
     Shapes: ``(..., m+1) -> (..., n+1)``, or ``(..., K, n+1)`` with ``num_kernels=K``.
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         in_dim: int,
@@ -43,7 +46,7 @@ class HLinear(torch.nn.Module):
         *,
         act: str | Callable[[Tensor], Tensor] | None = None,
         bias: bool = True,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__()
         for name, value in (("in_dim", in_dim), ("out_dim", out_dim), ("num_kernels", num_kernels)):
@@ -82,7 +85,8 @@ class HLinear(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x")
         with full_precision(x) as (x,):
-            return hyperbolic_linear(x, **self.named_tensors(), act=self.act, curvature=self.curvature)
+            tensors = self.weight, self.bias, self.gate_weight, self.gate_bias, self.log_scale
+            return hyperbolic_linear(x, *tensors, act=self.act, curvature=self.curvature)
 
     def __repr__(self) -> str:
         kernels = "" if self.num_kernels is None else f", num_kernels={self.num_kernels}"

@@ -9,6 +9,7 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature
 
@@ -41,13 +42,15 @@ class HNorm(torch.nn.Module):
     Shapes: ``(..., n+1) -> (..., n+1)``.
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         dim: int,
         norm: Literal["layer", "batch"] | None = None,
         act: str | None = None,
         *,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__()
         if norm is not None and norm not in NORMS:

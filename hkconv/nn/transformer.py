@@ -1,16 +1,17 @@
 """Layers of the fully hyperbolic transformer (HyboNet, Chen et al. 2021), with HKConv or centroids in the attention."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.geometry.checks import check_points
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.centroid import mix
-from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.common import full_precision, register_curvature, reset_modules
 from hkconv.nn.hk_attention import AttentionCache, HKAttention
 from hkconv.nn.linear import HLinear
 from hkconv.nn.norm import HNorm
@@ -32,7 +33,9 @@ class HFeedForward(torch.nn.Module):
     Shapes: ``(..., dim+1) -> (..., dim+1)``.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, *, dropout: float = 0.0, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, dim: int, hidden_dim: int, *, dropout: float = 0.0, curvature: Curvature = -1.0):
         super().__init__()
         self.dropout = dropout
         register_curvature(self, curvature)
@@ -70,7 +73,9 @@ class HResidual(torch.nn.Module):
     Shapes: ``(..., dim+1), (..., dim+1) -> (..., dim+1)``.
     """
 
-    def __init__(self, dim: int, *, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, dim: int, *, curvature: Curvature = -1.0):
         super().__init__()
         register_curvature(self, curvature)
         self.logit = torch.nn.Parameter(torch.empty(()))
@@ -107,6 +112,8 @@ class HTransformerEncoderLayer(torch.nn.Module):
         - **output**: points ``(B, T, dim+1)``
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         dim: int,
@@ -114,15 +121,15 @@ class HTransformerEncoderLayer(torch.nn.Module):
         feedforward_dim: int,
         *,
         kernel_size: int = 4,
-        aggregation: str = "kernel",
+        aggregation: Literal["kernel", "centroid"] = "kernel",
         dropout: float = 0.0,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
         backend: str = "auto",
     ):
         super().__init__()
         self.dim = dim
         register_curvature(self, curvature)
-        common = {"dropout": dropout, "curvature": curvature}
+        common: dict[str, Any] = {"dropout": dropout, "curvature": curvature}
         self.attention = HKAttention(
             dim, num_heads, kernel_size=kernel_size, aggregation=aggregation, backend=backend, **common
         )
@@ -130,9 +137,7 @@ class HTransformerEncoderLayer(torch.nn.Module):
         self.after_attention, self.after_feedforward = (HResidual(dim, curvature=curvature) for _ in range(2))
 
     def reset_parameters(self) -> None:
-        for module in self.children():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        reset_modules(self.children())
 
     def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         check_points(x, self.dim, self.curvature, "x")
@@ -180,16 +185,16 @@ class HTransformerDecoderLayer(HTransformerEncoderLayer):
         feedforward_dim: int,
         *,
         dropout: float = 0.0,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
         backend: str = "auto",
         **self_attention: Any,
     ):
-        common = {"dropout": dropout, "curvature": curvature, "backend": backend}
+        common: dict[str, Any] = {"dropout": dropout, "curvature": curvature, "backend": backend}
         super().__init__(dim, num_heads, feedforward_dim, **common, **self_attention)
         self.cross_attention = HKAttention(dim, num_heads, aggregation="centroid", **common)
         self.after_cross_attention = HResidual(dim, curvature=curvature)
 
-    def forward(
+    def forward(  # type: ignore[override]  # it has the parts of an encoder layer, and reads a memory too
         self,
         x: Tensor,
         memory: Tensor,

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from hkconv.geometry.curvature import Curvature
 from hkconv.nn.centroid import mix
 from hkconv.nn.hk_conv import HKConv
 from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
@@ -35,7 +36,7 @@ class TwoWayConv(torch.nn.Module):
         self.outgoing_logit = torch.nn.Parameter(torch.zeros(()))
 
     @property
-    def curvature(self):
+    def curvature(self) -> Curvature:
         """Of its points, as its parts have it."""
         return self.incoming.curvature
 
@@ -45,7 +46,8 @@ class TwoWayConv(torch.nn.Module):
         torch.nn.init.zeros_(self.outgoing_logit)
 
     def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
-        if torch.compiler.is_exporting():  # sorting once for both directions would be written into the program
+        # Sorting once for both directions would be written into an exported program.
+        if torch.compiler.is_exporting() and isinstance(edge_index, Tensor):
             into, out_of = (
                 self.incoming(x, edge_index, edge_weight),
                 self.outgoing(x, edge_index.flip(0), edge_weight),

@@ -14,7 +14,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops import attention_reference
 from hkconv.ops.attention_pairs import Inputs, Kernel, PairGradients, Pairs
@@ -41,7 +41,7 @@ def attend(
     points: Tensor | None = None,
     padding: Tensor | None = None,
     causal: bool = False,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
 ) -> Tensor:
     """:func:`hkconv.ops.attention_reference.attend`, block by block."""
     R = curvature_radius(curvature)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import centroid, dist, lift, ominus
 from hkconv.ops.linear import hyperbolic_linear
 from hkconv.ops.pieces import in_pieces
@@ -18,7 +19,7 @@ def attend(
     points: Tensor | None = None,
     padding: Tensor | None = None,
     causal: bool = False,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
     piecewise: bool = False,
     steepness: Tensor | None = None,
 ) -> Tensor:
@@ -86,7 +87,7 @@ def _softmax(score: Tensor, seen: Tensor) -> Tensor:
 
 
 def _messages(
-    value: Tensor, own: Tensor, linear: dict[str, Tensor | None], points: Tensor, curvature: float | Tensor
+    value: Tensor, own: Tensor, linear: dict[str, Tensor | None], points: Tensor, curvature: Curvature
 ) -> Tensor:
     """The points v_ij' of all pairs, ``(H, B, T, S, n+1)``."""
     heads = []

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from hkconv.geometry.centroid import effective_weight, project_mean
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import lift
 from hkconv.geometry.relative import excess
 
@@ -12,7 +13,7 @@ def _sum_by(group: Tensor, values: Tensor, size: int) -> Tensor:
 
 
 def segment_centroid(
-    x: Tensor, group: Tensor, size: int, weight: Tensor | None = None, curvature: float | Tensor = -1.0
+    x: Tensor, group: Tensor, size: int, weight: Tensor | None = None, curvature: Curvature = -1.0
 ) -> tuple[Tensor, Tensor]:
     r"""Centroid and mass of each group, as :func:`hkconv.geometry.centroid.centroid_and_mass` defines them.
 

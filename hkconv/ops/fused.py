@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.geometry.centroid import effective_weight
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops import reference
 from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
@@ -44,7 +44,7 @@ def hk_aggregate(
     linear: dict[str, Tensor | None],
     points: Tensor,
     relative: bool = True,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
     with_mass: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`hkconv.ops.reference.hk_aggregate` without an activation, ``edge_weight`` in the order by target."""

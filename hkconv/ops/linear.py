@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import lift
 
 
@@ -17,7 +18,7 @@ def hyperbolic_linear(
     gate_bias: Tensor | None,
     log_scale: Tensor,
     act: Callable[[Tensor], Tensor] | None = None,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
 ) -> Tensor:
     r"""The point over :math:`h(x) = \lambda\,\sigma(v \cdot x + b')\, \frac{W\tau(x) + b}{|W\tau(x) + b|}`.
 
@@ -47,7 +48,7 @@ def hyperbolic_linear(
     return point_along(direction, log_scale.exp() * torch.sigmoid(gate.squeeze(-1)), curvature)
 
 
-def point_along(direction: Tensor, length: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def point_along(direction: Tensor, length: Tensor, curvature: Curvature = -1.0) -> Tensor:
     """The point over the vector of this length along a direction, ``(..., n), (...) -> (..., n+1)``."""
     norm = torch.linalg.vector_norm(direction, dim=-1)
     return lift((length / torch.where(norm == 0, 1, norm)).unsqueeze(-1) * direction, curvature)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from hkconv.geometry.centroid import effective_weight
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import dist, lift, ominus
 from hkconv.ops.centroid import segment_centroid
 from hkconv.ops.linear import hyperbolic_linear
@@ -21,7 +21,7 @@ def hk_aggregate(
     points: Tensor,
     act: Callable[[Tensor], Tensor] | None = None,
     relative: bool = True,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
     piecewise: bool = False,
 ) -> tuple[Tensor, Tensor]:
     r"""The three steps of HKConv for the neighbours :math:`x_i` of each target :math:`x`:
@@ -62,7 +62,7 @@ def hk_aggregate(
     return segment_centroid(message, edges.target, x_target.size(0), edges.weight, curvature)
 
 
-def kernel_centroid(x: Tensor, weight: Tensor, curvature: float | Tensor = -1.0) -> Tensor:
+def kernel_centroid(x: Tensor, weight: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Centroid of a few outputs of HLinear, ``(E, K, n+1), (E, K) -> (E, n+1)``.
 
     Because HLinear bounds its outputs by :math:`\lambda`, the shorter form

@@ -19,7 +19,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import dist, lift
 from hkconv.ops.neighbors import Neighbors
 
@@ -29,7 +29,7 @@ torch.library.define("hkconv::edge_square_distances_backward", f"({_SCHEMA}, Ten
 torch.library.define("hkconv::edge_totals", "(Tensor values, Tensor pointer, Tensor target) -> Tensor")
 
 
-def attention(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: float | Tensor = -1.0) -> Tensor:
+def attention(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: Curvature = -1.0) -> Tensor:
     r"""Weights :math:`w_i = \mathrm{softmax}_i(-d^2(q, k_i)/\sqrt n)` over the neighbours of each target.
 
     Shapes: ``(T, n+1), (S, n+1) -> (E,)`` in the order by target.
@@ -38,7 +38,7 @@ def attention(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: float
     return segment_softmax(-square / (query.size(1) - 1) ** 0.5, neighbors)
 
 
-def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: float | Tensor = -1.0) -> Tensor:
+def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: Curvature = -1.0) -> Tensor:
     """Squared distances between the two ends of each edge: ``(T, n+1), (S, n+1) -> (E,)`` in the order by target."""
     R = curvature_radius(curvature)
     if not isinstance(R, Tensor) and R == 1:

@@ -28,9 +28,9 @@ def best_of_many_starts(K: int, dim: int, curvature: float, seed: int) -> Tensor
     used = min(dim, K - 1)  # K points around the origin need no more dimensions than the simplex.
     generator = torch.Generator().manual_seed(seed)
     searches = [_search(K - held, used, curvature, held, generator) for held in (False, True)]
-    _, tangent = min(searches, key=lambda search: search[0])
-    held = K - len(tangent)
-    tangent = canonical_pose(torch.from_numpy(tangent))
+    _, found = min(searches, key=lambda search: search[0])
+    held = K - len(found)
+    tangent = canonical_pose(torch.from_numpy(found))
     return lorentz.exp0(torch.nn.functional.pad(tangent, (1, dim - used, held, 0)), curvature)
 
 

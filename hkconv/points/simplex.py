@@ -24,7 +24,7 @@ def best_simplex(K: int, dim: int, curvature: float) -> Tensor:
     arrangements = [(K, False), (K - 1, True)]
     if K == 2:  # A tie: two points on a line through the origin, which may lie anywhere between them.
         arrangements.pop()
-    vertices, centred = min(arrangements, key=lambda arrangement: simplex_energy(*arrangement, curvature))
+    vertices, centred = min(arrangements, key=lambda found: simplex_energy(found[0], found[1], curvature))
     directions = _unit_simplex(vertices) * simplex_radius(vertices, centred, curvature)
     unused = dim - directions.size(1)
     tangent = torch.nn.functional.pad(directions, (1, unused, int(centred), 0))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import exp0, lift, log0, translate
 
 # A graph layer: points (or source and target points) and edge_index to points.
@@ -15,7 +16,7 @@ def _tolerance(dtype: torch.dtype) -> float:
     return 2e-5 if dtype == torch.float32 else 1e-10
 
 
-def assert_on_manifold(x: Tensor, curvature: float | Tensor = -1.0, tolerance: float | None = None) -> None:
+def assert_on_manifold(x: Tensor, curvature: Curvature = -1.0, tolerance: float | None = None) -> None:
     r"""Assert that every row is finite and :math:`x_t = \sqrt{R^2 + |x_s|^2}` up to ``tolerance``, relatively."""
     assert torch.isfinite(x).all(), "points contain NaN or Inf"
     tolerance = _tolerance(x.dtype) if tolerance is None else tolerance
@@ -41,7 +42,7 @@ def assert_translation_invariant(
     layer: Layer,
     x: Tensor,
     edge_index: Tensor,
-    curvature: float | Tensor = -1.0,
+    curvature: Curvature = -1.0,
     tolerance: float | None = None,
     seed: int = 0,
 ) -> None:

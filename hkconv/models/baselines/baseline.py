@@ -1,5 +1,7 @@
 """What every baseline shares, so that each file holds its network and nothing else."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch_geometric.nn import global_mean_pool
@@ -7,6 +9,7 @@ from torch_geometric.nn import global_mean_pool
 from hkconv.errors import InputError
 from hkconv.models.baselines.heads import TaskHead
 from hkconv.models.tasks import TASKS, check_supported, check_task
+from hkconv.nn.common import reset_modules
 
 
 class Baseline(torch.nn.Module):
@@ -38,6 +41,8 @@ class Baseline(torch.nn.Module):
 
     #: Whether every step fetches something from the host, so that a step cannot be a CUDA graph.
     needs_host = False
+    #: What :meth:`build` has made, a module that :meth:`encode` knows how to call.
+    network: Any
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class Baseline(torch.nn.Module):
         num_layers: int,
         dropout: float = 0.0,
         task: str = "node",
-        **options,
+        **options: Any,
     ):
         super().__init__()
         check_task(task, num_classes, num_layers)
@@ -83,9 +88,7 @@ class Baseline(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
-        for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        reset_modules(module for module in self.modules() if module is not self)
 
     def forward(
         self,

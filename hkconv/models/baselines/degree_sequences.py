@@ -79,7 +79,15 @@ def _sequences(graph: SimpleGraph, levels: int) -> Sequences:
 
 
 @njit(nogil=True, cache=True)
-def _fill(links, neighbour, rank, count, pointer, element, number):
+def _fill(
+    links: np.ndarray,
+    neighbour: np.ndarray,
+    rank: np.ndarray,
+    count: np.ndarray,
+    pointer: np.ndarray,
+    element: np.ndarray,
+    number: np.ndarray,
+) -> None:
     """Write the sequences of ranks of degrees; ``count`` is room for how often each rank was met, all 0."""
     num_nodes = rank.size
     levels = (pointer.size - 1) // num_nodes
@@ -112,7 +120,9 @@ def _neighbours_in(order: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarra
 
 
 @njit(nogil=True, cache=True)
-def _compare(first, second, sequences, costs, distance):
+def _compare(
+    first: np.ndarray, second: np.ndarray, sequences: Sequences, costs: np.ndarray, distance: np.ndarray
+) -> None:
     """Fill in the distances of all pairs; ``costs`` is room for one more than the longest sequence has elements."""
     for pair in range(first.size):
         total = 0.0
@@ -125,7 +135,7 @@ def _compare(first, second, sequences, costs, distance):
 
 
 @njit(nogil=True, cache=True)
-def _align(a, b, sequences, costs):
+def _align(a: int, b: int, sequences: Sequences, costs: np.ndarray) -> float:
     """The least cost of a path through the pairs of elements of two sequences that leaves out none."""
     first, size = sequences.pointer[b], sequences.pointer[b + 1] - sequences.pointer[b]
     costs[0] = 0.0
@@ -144,7 +154,7 @@ def _align(a, b, sequences, costs):
 
 
 @njit(nogil=True, cache=True)
-def _cost(a, b):
+def _cost(a: int, b: int) -> float:
     if a == b:
         return 0.0
     # A node without links is infinitely unlike one with.

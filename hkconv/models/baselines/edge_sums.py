@@ -19,6 +19,7 @@ graph, which can hold no sparse matrix, and where results must repeat to the las
 
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,13 +71,13 @@ def target_max(x: Tensor, edges: Neighbourhood) -> Tensor:
 
 class _NeighbourSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         ctx.edges = edges
         return _sum_into(x, weight, edges)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         edges = ctx.edges
         grad_x = _sum_out_of(grad, weight, edges) if ctx.needs_input_grad[0] else None
@@ -89,14 +90,14 @@ class _NeighbourSum(torch.autograd.Function):
 
 class _SquareDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
         ctx.save_for_backward(x, y)
         ctx.edges = edges
         blocks = _blocks(edges)
         return torch.cat([_row_sum((x.index_select(0, j) - y.index_select(0, i)).square()) for j, i in blocks])
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, y = ctx.saved_tensors
         # A column of ones collects the sums of the gradient itself, which multiply the node's own coordinates.
         of_targets = _sum_out_of(F.pad(y, (0, 1), value=1.0), grad, ctx.edges)
@@ -108,34 +109,34 @@ class _SquareDistance(torch.autograd.Function):
 
 class _AtSource(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
         ctx.edges = edges
         return x.index_select(0, edges.source)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _sum_out_of(grad.new_ones(ctx.edges.num_nodes, 1), grad, ctx.edges).squeeze(-1), None
 
 
 class _AtTarget(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
         ctx.edges = edges
         return x.index_select(0, edges.target)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return target_sum(grad, ctx.edges), None
 
 
 class _TargetSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
         ctx.edges = edges
         return _sum_into(x.new_ones(edges.num_nodes, 1), x, edges).squeeze(-1)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return at_target(grad, ctx.edges), None
 
 

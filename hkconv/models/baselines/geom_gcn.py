@@ -50,10 +50,10 @@ def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighbourhood:
     # A pair is a neighbour twice, of the one and of the other.
     near = torch.from_numpy(latent_neighbours(places, (linked.size(1) + 1) // 2)).to(linked)
     near = torch.cat([near, near.flip(0)], dim=1)
-    places = torch.from_numpy(places).to(linked.device)
+    where = torch.from_numpy(places).to(linked.device)
     own = torch.arange(num_nodes, device=linked.device).expand(2, -1)
     source, target = torch.cat([linked, near, own], dim=1)
-    virtual = [_quadrant(places, linked), QUADRANTS + _quadrant(places, near), torch.full_like(own[0], 2 * QUADRANTS)]
+    virtual = [_quadrant(where, linked), QUADRANTS + _quadrant(where, near), torch.full_like(own[0], 2 * QUADRANTS)]
     union = union_of(source, target, torch.cat(virtual), VIRTUAL_NODES, num_nodes)
     return StructuralNeighbourhood(union, target.bincount(minlength=num_nodes).double())
 

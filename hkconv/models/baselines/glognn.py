@@ -159,7 +159,7 @@ class GloGNN(Baseline):
     whole_graph_for = "rows of the adjacency matrix"
     weighs_columns = False
 
-    def build(
+    def build(  # type: ignore[override]  # num_nodes is always among the options, see uses_num_nodes
         self,
         in_features: int,
         hidden_dim: int,

@@ -1,5 +1,7 @@
 """H2H-GCN (Dai et al. 2021, A Hyperbolic-to-Hyperbolic Graph Convolutional Network): no tangent space in any layer."""
 
+from collections.abc import Callable
+
 import geoopt
 import torch
 from torch import Tensor
@@ -9,11 +11,12 @@ from torch_geometric.nn import global_mean_pool
 from hkconv.errors import InputError
 from hkconv.geometry.centroid import project_mean
 from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.models.baselines.edge_sums import at_source, neighbour_sum, square_distance, target_sum
 from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.tasks import known
 from hkconv.nn import HDistance
 from hkconv.nn.common import full_precision, register_curvature
 
@@ -62,7 +65,9 @@ class H2HGCNConv(torch.nn.Module):
         - **output**: points ``(N, n+1)``
     """
 
-    def __init__(self, in_dim: int, out_dim: int, *, dropout: float = 0.0, curvature: float | Tensor = -1.0):
+    curvature: Curvature
+
+    def __init__(self, in_dim: int, out_dim: int, *, dropout: float = 0.0, curvature: Curvature = -1.0):
         super().__init__()
         if not 1 <= in_dim <= out_dim:
             raise InputError(
@@ -107,7 +112,7 @@ class H2HGCNConv(torch.nn.Module):
         cut = space.clamp(max=0).square().sum(-1, keepdim=True) / (2 * R * (R + time))
         return lift(space.relu() / (1 + cut), self.curvature)
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "H2HGCNConv":
         before = self.weight.dtype
         super()._apply(fn, recurse)
         if self.weight.dtype != before:
@@ -195,5 +200,5 @@ class H2HGCN(HyperbolicNetwork):
             num_layers=num_layers,
             task=task,
             dropout=dropout,
-            make_classifier=lambda: CentroidClassifier(hidden_dim, num_centroids, num_classes, task),
+            make_classifier=lambda: CentroidClassifier(hidden_dim, num_centroids, known(num_classes), task),
         )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.models.tasks import known
 
 
 class TaskHead(torch.nn.Module):
@@ -24,9 +25,9 @@ class TaskHead(torch.nn.Module):
         super().__init__()
         self.task = task
         #: What must come before this head, for each node or graph.
-        self.in_features = num_classes if task == "node" else hidden_dim
+        self.in_features = known(num_classes) if task == "node" else hidden_dim
         if task == "graph":
-            self.linear = torch.nn.Linear(hidden_dim, num_classes)
+            self.linear = torch.nn.Linear(hidden_dim, known(num_classes))
 
     def forward(self, z: Tensor, pairs: Tensor | None = None) -> Tensor:
         """Answer the task.

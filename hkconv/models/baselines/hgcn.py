@@ -10,7 +10,7 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0, lift, log0, oplus
 from hkconv.models.baselines.edge_sums import (
     at_source,
@@ -72,6 +72,8 @@ class HGCNConv(torch.nn.Module):
         - **output**: points ``(N, n+1)``
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         in_dim: int,
@@ -79,7 +81,7 @@ class HGCNConv(torch.nn.Module):
         *,
         act: str | Callable[[Tensor], Tensor] | None = "relu",
         dropout: float = 0.0,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__()
         for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):

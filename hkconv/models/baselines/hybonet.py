@@ -8,7 +8,7 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import curvature_radius
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.models.baselines.edge_sums import neighbour_sum, target_sum
 from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
@@ -52,6 +52,8 @@ class HyboNetConv(torch.nn.Module):
         - **output**: points ``(N, n+1)``
     """
 
+    curvature: Curvature
+
     def __init__(
         self,
         in_dim: int,
@@ -59,7 +61,7 @@ class HyboNetConv(torch.nn.Module):
         *,
         act: str | Callable[[Tensor], Tensor] | None = None,
         dropout: float = 0.0,
-        curvature: float | Tensor = -1.0,
+        curvature: Curvature = -1.0,
     ):
         super().__init__()
         if not 0 <= dropout < 1:

@@ -56,7 +56,7 @@ def _rounded(places: np.ndarray) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _hops(starts, pointer, neighbour):
+def _hops(starts: np.ndarray, pointer: np.ndarray, neighbour: np.ndarray) -> np.ndarray:
     """Number of hops from each start to each node, -1 where no path leads."""
     num_nodes = pointer.size - 1
     hops = np.full((starts.size, num_nodes), -1, np.int32)

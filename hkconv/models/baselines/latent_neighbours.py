@@ -43,7 +43,7 @@ def _smallest_square(x: np.ndarray, y: np.ndarray, wanted: int) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _count(x, y, square, enough):
+def _count(x: np.ndarray, y: np.ndarray, square: float, enough: int) -> int:
     """How many pairs are no further apart than the root of ``square``; not counted on where they are ``enough``."""
     found = 0
     for i in range(x.size):
@@ -56,7 +56,7 @@ def _count(x, y, square, enough):
 
 
 @njit(nogil=True, cache=True)
-def _fill(x, y, square, pairs):
+def _fill(x: np.ndarray, y: np.ndarray, square: float, pairs: np.ndarray) -> None:
     found = 0
     for i in range(x.size):
         for j in range(i + 1, x.size):

@@ -32,7 +32,7 @@ class LINKX(Baseline):
     uses_num_nodes = True
     whole_graph_for = "rows of the adjacency matrix"
 
-    def build(
+    def build(  # type: ignore[override]  # num_nodes is always among the options, see uses_num_nodes
         self,
         in_features: int,
         hidden_dim: int,

@@ -42,12 +42,15 @@ class SimpleGraph:
 def simple_graph(source: Tensor, target: Tensor, num_nodes: int) -> SimpleGraph:
     """The graph that has a link wherever there is an edge, in memory that Numba can read."""
     edge_index = remove_self_loops(torch.stack([source, target]).cpu())[0]
-    found = sort_edges(*to_undirected(edge_index, num_nodes=num_nodes), (num_nodes, num_nodes))
+    source, target = to_undirected(edge_index, num_nodes=num_nodes)
+    found = sort_edges(source, target, (num_nodes, num_nodes))
     return SimpleGraph(found.target_pointer.numpy(), found.source.numpy())
 
 
 @njit(nogil=True, cache=True)
-def search(start, limit, pointer, neighbour, distance, queue):
+def search(
+    start: int, limit: int, pointer: np.ndarray, neighbour: np.ndarray, distance: np.ndarray, queue: np.ndarray
+) -> int:
     """Find the nodes within ``limit`` hops of ``start``, the nearest first.
 
     Args:

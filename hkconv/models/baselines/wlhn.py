@@ -14,7 +14,7 @@ from hkconv.models.baselines.neighbourhood import neighbourhood
 from hkconv.models.readout import link_logits
 from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac
-from hkconv.nn.common import full_precision
+from hkconv.nn.common import full_precision, reset_modules
 
 # Hidden layers of the classifier, as in the authors' program, whatever the width of the rest.
 CLASSIFIER_WIDTHS = (128, 64)
@@ -110,9 +110,7 @@ class WLHN(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all weights anew."""
-        for module in self.modules():
-            if module is not self and hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        reset_modules(module for module in self.modules() if module is not self)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The leaves of the tree that belong to the nodes, ``(N, hidden_dim+1)``."""

@@ -1,5 +1,7 @@
 """The systems of the translation table, one file each, behind one interface."""
 
+from typing import Any
+
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models.translation.bibert import BiBERT
 from hkconv.models.translation.convseq2seq import ConvSeq2Seq
@@ -32,7 +34,7 @@ def create_translator(
     num_layers: int = 6,
     dropout: float = 0.1,
     max_length: int = 256,
-    **own,
+    **own: Any,
 ) -> Seq2Seq:
     """The translation system of that name.
 

@@ -1,6 +1,7 @@
 """BiBERT (Xu et al. 2021): a pretrained bilingual BERT reads the source, a Transformer writes the target."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class BiBERT(Seq2Seq):
 
     def __init__(self, sizes: Sizes, folder: str | Path):
         super().__init__(sizes)
-        self.bert = load_bert(folder)
+        self.bert: Any = load_bert(folder)
         check_fits(self.bert.config, sizes, folder)
         self.embedding = TokenEmbedding(sizes, scale=sizes.dim**0.5)
         self.decoder = torch.nn.ModuleList(self._decoder_layer() for _ in range(sizes.num_layers))
@@ -64,7 +65,7 @@ def load_bert(folder: str | Path) -> torch.nn.Module:
         raise InputError(f"{folder}: the BERT model cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def check_fits(config, sizes: Sizes, folder: str | Path) -> None:
+def check_fits(config: Any, sizes: Sizes, folder: str | Path) -> None:
     """Raise unless the sizes agree with the configuration of BERT."""
     if config.vocab_size != sizes.vocabulary:
         raise InputError(f"vocabulary must be that of {folder}, {config.vocab_size} tokens, got {sizes.vocabulary}")

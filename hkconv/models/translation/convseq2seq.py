@@ -1,6 +1,7 @@
 """ConvSeq2Seq (Gehring et al. 2017, Convolutional Sequence to Sequence Learning)."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ class ConvSeq2Seq(Seq2Seq):
         """The sum of two states."""
         return x + y
 
-    def run_decoder(self, states: Tensor, memory: Memory, caches: list[Cache | None]) -> Tensor:
+    def run_decoder(self, states: Tensor, memory: Memory, caches: Sequence[Cache | None]) -> Tensor:
         embedded = states
         for layer, cache in zip(self.decoder, caches):
             states = layer(states, embedded, memory, cache)

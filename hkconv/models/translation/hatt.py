@@ -52,8 +52,8 @@ class HyperbolicAttention(Attention):
 
     def _attend(self, x: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
         sharpness = self.log_sharpness.exp().view(-1, 1, 1)
-        with full_precision(self._split(self.query(x)), key, value) as points:
-            heads = log0(attend(*points, seen, sharpness))[..., 1:]
+        with full_precision(self._split(self.query(x)), key, value) as (query, key, value):
+            heads = log0(attend(query, key, value, seen, sharpness))[..., 1:]
         return self.out(heads.transpose(1, 2).flatten(2))
 
 

@@ -1,6 +1,8 @@
 """The fully hyperbolic transformer, which HKN and HyboNet fill with their attention: points from end to end."""
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import geoopt
 import torch
@@ -24,7 +26,7 @@ class HyperbolicTransformer(Seq2Seq):
 
     geometry = "lorentz"
 
-    def __init__(self, sizes: Sizes, **attention):
+    def __init__(self, sizes: Sizes, **attention: Any):
         super().__init__(sizes)
         dims = sizes.dim, sizes.num_heads, sizes.feedforward_dim
         options = {**attention, "dropout": sizes.dropout}
@@ -32,7 +34,7 @@ class HyperbolicTransformer(Seq2Seq):
         self.encoder = torch.nn.ModuleList(HTransformerEncoderLayer(*dims, **options) for _ in range(sizes.num_layers))
         self.decoder = torch.nn.ModuleList(HTransformerDecoderLayer(*dims, **options) for _ in range(sizes.num_layers))
 
-    def run_decoder(self, states: Tensor, memory: Memory, caches: list[DecoderCache | None]) -> Tensor:
+    def run_decoder(self, states: Tensor, memory: Memory, caches: Sequence[DecoderCache | None]) -> Tensor:
         for layer, cache in zip(self.decoder, caches):
             states = layer(states, *memory, cache)
         return states
@@ -92,7 +94,7 @@ class LorentzEmbedding(torch.nn.Module):
             mirrored = torch.cat([-states[..., :1], states[..., 1:]], dim=-1)
             return 2 * (1 + F.linear(mirrored, lift(self.tokens[:, 1:]))) * (-self.log_temperature).exp()
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LorentzEmbedding":
         super()._apply(fn, recurse)
         relift_(self.tokens, -1.0)
         relift_(self.positions, -1.0)

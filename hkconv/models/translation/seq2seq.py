@@ -1,5 +1,6 @@
 """What every translation system shares: how it is called in training, in beam search and by probes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -35,11 +36,11 @@ class DecodingState:
 
     Attributes:
         length: positions decoded so far.
-        caches: one for each layer of the decoder.
+        caches: one for each layer of the decoder, of the kind that the system's layers take.
     """
 
     length: int
-    caches: list[Cache]
+    caches: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Sizes:
     dropout: float = 0.1
     max_length: int = 256
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.vocabulary <= UNKNOWN + 1:
             raise InputError(
                 f"vocabulary must have more than the {UNKNOWN + 1} special tokens, got {self.vocabulary} tokens"
@@ -98,7 +99,7 @@ class Seq2Seq(torch.nn.Module):
 
     #: What the states of the encoder are: vectors, or points of the Lorentz model.
     geometry: Literal["euclidean", "lorentz"] = "euclidean"
-    embedding: torch.nn.Module
+    embedding: Any
     encoder: torch.nn.ModuleList
     decoder: torch.nn.ModuleList
 
@@ -141,13 +142,13 @@ class Seq2Seq(torch.nn.Module):
         """
         first = 0 if state is None else state.length
         self._check_ids(target, "target", first)
-        caches = [None] * len(self.decoder) if state is None else state.caches
+        caches: Sequence[Any] = [None] * len(self.decoder) if state is None else state.caches
         states = self.run_decoder(self.embedding(target, first), memory, caches)
         if state is not None:
             state.length += target.size(1)
         return self.embedding.logits(self.finish_decoder(states))
 
-    def run_decoder(self, states: Tensor, memory: Memory, caches: list[Cache | None]) -> Tensor:
+    def run_decoder(self, states: Tensor, memory: Memory, caches: Sequence[Any]) -> Tensor:
         """The layers of the decoder one after the other."""
         for layer, cache in zip(self.decoder, caches):
             states = layer(states, memory, cache)

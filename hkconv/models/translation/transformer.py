@@ -1,6 +1,7 @@
 """The Transformer of Vaswani et al. (2017), the Euclidean system the hyperbolic ones are measured against."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,6 +77,8 @@ class EncoderLayer(torch.nn.Module):
     Shapes: ``(B, S, dim) -> (B, S, dim)``.
     """
 
+    mixing: Any
+
     def __init__(self, sizes: Sizes, mixing: torch.nn.Module):
         super().__init__()
         self.mixing, self.feedforward = mixing, FeedForward(sizes)
@@ -96,6 +99,8 @@ class DecoderLayer(torch.nn.Module):
 
     Shapes: ``(B, T, dim) -> (B, T, dim)``.
     """
+
+    mixing: Any
 
     def __init__(self, sizes: Sizes, mixing: torch.nn.Module, memory_attention: Attention):
         super().__init__()
