@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ from hkconv.serving.server import address_of, bind, make_server
 from hkconv.serving.service import Service, load_service
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
+
+
+def run_to_its_end(coroutine: Coroutine) -> Any:
+    """What a coroutine returns. In a thread of its own: a browser of other tests may keep a loop running in ours."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
 
 # A path, a body, and the ids with their probabilities of the classes that it should be answered with.
 Question = tuple[str, dict[str, Any], list[tuple[str, dict[str, float]]]]

@@ -224,7 +224,7 @@ def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBSt
             if attempts == OPENINGS or not any(words in _reason(error).lower() for words in MADE_BY_OTHERS):
                 raise
             # Two that always waited equally long would meet again.
-            time.sleep(random.uniform(0.1, 0.5))
+            time.sleep(random.uniform(0.1, 0.5))  # nosec B311
 
 
 def _reason(error: BaseException) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hkconv.errors import InputError
 
-TOKEN_VARIABLE = "HKCONV_TOKEN"
+# The name of a variable, and no token.
+TOKEN_VARIABLE = "HKCONV_TOKEN"  # nosec B105
 # What RFC 6750 lets a client send.
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 

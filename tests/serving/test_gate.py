@@ -6,7 +6,7 @@ import time
 from urllib.parse import urlsplit
 
 import pytest
-from served import serving
+from served import run_to_its_end, serving
 
 from hkconv.serving.gate import Gate
 from hkconv.serving.limits import Limits
@@ -134,7 +134,7 @@ def test_a_client_that_does_not_read_gives_its_place_back():
 
     metrics = Metrics()
     gate = Gate(app, limits=Limits(max_seconds=0.1), token=None, metrics=metrics, paths={"/a"})
-    asyncio.run(gate({"type": "http", "path": "/a", "headers": []}, receive, send))
+    run_to_its_end(gate({"type": "http", "path": "/a", "headers": []}, receive, send))
     assert sent == ["http.response.start", "http.response.body"]
     assert (gate.at_once, metrics.in_progress) == (0, 0)
     assert 'hkconv_requests_total{path="/a",status="499"} 1' in metrics.text()

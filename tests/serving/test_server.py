@@ -1,10 +1,9 @@
-import asyncio
 import signal
 import socket
 
 import httpx
 import pytest
-from served import ask_from_many_clients, serving_process
+from served import ask_from_many_clients, run_to_its_end, serving_process
 
 from hkconv.errors import InputError
 from hkconv.serving.server import address_of, bind, is_loopback
@@ -79,7 +78,7 @@ def assert_many_clients_are_answered(run, questions, clients, seconds):
     answers = [str(expected) for _, _, expected in questions]
     assert len(set(answers)) == len(answers), "an answer to another question would not be noticed"
     with serving_process(run) as (address, process):
-        tally = asyncio.run(ask_from_many_clients(address, questions, clients, seconds))
+        tally = run_to_its_end(ask_from_many_clients(address, questions, clients, seconds))
         print(
             f"{clients} clients for {seconds} s: {tally.right} right, {len(tally.wrong)} wrong, {len(tally.lost)} lost"
         )
@@ -90,7 +89,7 @@ def assert_many_clients_are_answered(run, questions, clients, seconds):
         answered = [line for line in counted if 'path="/predict/' in line and 'status="200"' in line]
         assert sum(int(line.rsplit(" ", 1)[1]) for line in answered) == tally.right
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == -signal.SIGTERM
+        assert process.wait(60) == 128 + signal.SIGTERM
         assert process.stderr.read() == ""
 
 

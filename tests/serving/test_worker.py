@@ -2,6 +2,7 @@ import asyncio
 import threading
 
 import pytest
+from served import run_to_its_end
 
 from hkconv.serving.refusals import RefusalError
 from hkconv.serving.worker import Worker
@@ -28,7 +29,7 @@ def test_no_two_questions_are_answered_at_a_time_and_none_is_mixed_up(worker):
     async def ask_all():
         return await asyncio.gather(*(worker.ask(lambda number=number: question(number)) for number in range(100)))
 
-    assert asyncio.run(ask_all()) == list(range(100))
+    assert run_to_its_end(ask_all()) == list(range(100))
     assert most == 1
 
 
@@ -41,7 +42,7 @@ def test_an_error_reaches_who_asked(worker):
             await worker.ask(question)
         return await worker.ask(lambda: "the next one is answered")
 
-    assert asyncio.run(ask()) == "the next one is answered"
+    assert run_to_its_end(ask()) == "the next one is answered"
 
 
 def test_what_takes_too_long_is_given_up_and_what_waited_behind_it_is_never_asked():
@@ -58,6 +59,6 @@ def test_what_takes_too_long_is_given_up_and_what_waited_behind_it_is_never_aske
         release.set()
         return await worker.ask(lambda: "again")
 
-    assert asyncio.run(ask()) == "again"
+    assert run_to_its_end(ask()) == "again"
     assert asked == []
     worker.close()

@@ -7,7 +7,6 @@ from hkconv.errors import InputError
 from hkconv.training.tensor_files import (
     by_part,
     check_shapes,
-    check_sizes,
     count_numbers,
     read_facts,
     read_tensors,
@@ -52,6 +51,3 @@ def test_shapes_and_sizes_that_do_not_fit():
         check_shapes({"a": a}, {"a": b}, Path("file"))
     with pytest.raises(InputError, match=r"'b' is \(3, 2\), expected nothing"):
         check_shapes({"a": a}, {"a": a, "b": b}, Path("file"))
-    check_sizes({"hidden_dim": 6, "root": True, "act": None, "reach": 7.5}, 6, Path("file"))
-    with pytest.raises(InputError, match="hidden_dim is 7, weights are 6"):
-        check_sizes({"hidden_dim": 7}, 6, Path("file"))
