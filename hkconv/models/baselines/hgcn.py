@@ -22,10 +22,15 @@ from hkconv.models.baselines.edge_sums import (
 )
 from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.nn import HEmbedding
 from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.embedding import shortened
 
 # As in graph attention networks (Veličković et al. 2018), from which HGCN takes its attention.
 NEGATIVE_SLOPE = 0.2
+# How far the network's tangent vectors reach, in units of R. Without a bound its trainings end at radius 40, where
+# float32 overflows; the authors' program takes no hyperbolic cosine of anything above 15.
+REACH = 15.0
 
 
 class HGCNConv(torch.nn.Module):
@@ -57,11 +62,16 @@ class HGCNConv(torch.nn.Module):
 
     Its rounding error is that of :math:`\beta`, in float32 :math:`10^{-7} f` in units of distance.
 
+    With ``reach`` :math:`\rho` the vectors that :math:`\exp` is taken of, :math:`W \log_o x`, :math:`b`, the mean over the
+    neighbours and the result of :math:`\sigma`, are shortened smoothly to less than :math:`\rho R`, as in
+    :class:`~hkconv.nn.HEmbedding`.
+
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
         out_dim: dimension :math:`n` of the output points.
         act: activation :math:`\sigma`, a name that PyG's resolver knows, a callable, or None for none.
         dropout: probability of dropping a coordinate of :math:`\log_o x`.
+        reach: how far tangent vectors reach, in units of :math:`R`; None for any distance, as in the paper.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
     Shapes:
@@ -81,6 +91,7 @@ class HGCNConv(torch.nn.Module):
         *,
         act: str | Callable[[Tensor], Tensor] | None = "relu",
         dropout: float = 0.0,
+        reach: float | None = None,
         curvature: Curvature = -1.0,
     ):
         super().__init__()
@@ -89,7 +100,9 @@ class HGCNConv(torch.nn.Module):
                 raise InputError(f"{name} must be at least 1, got {value}")
         if not 0 <= dropout < 1:
             raise InputError(f"dropout must lie in [0, 1), got {dropout}")
-        self.in_dim, self.out_dim, self.dropout = in_dim, out_dim, dropout
+        if reach is not None and not reach > 0:
+            raise InputError(f"reach must be a number above 0 or None, got {reach}")
+        self.in_dim, self.out_dim, self.dropout, self.reach = in_dim, out_dim, dropout, reach
         self.act = None if act is None else activation_resolver(act)
         register_curvature(self, curvature)
         self.weight = torch.nn.Parameter(torch.empty(out_dim, in_dim))
@@ -115,9 +128,9 @@ class HGCNConv(torch.nn.Module):
 
     def _map(self, x: Tensor) -> Tensor:
         tangent = F.dropout(log0(x, self.curvature)[:, 1:], self.dropout, self.training)
-        mapped = exp0(F.pad(F.linear(tangent, self.weight), (1, 0)), self.curvature)
+        mapped = self._from_origin(F.linear(tangent, self.weight))
         # exp_h(PT(b)) is the point exp_o(b) placed around h.
-        placed = oplus(exp0(F.pad(self.bias, (1, 0)), self.curvature), mapped, self.curvature)
+        placed = oplus(self._from_origin(self.bias), mapped, self.curvature)
         return lift(placed[:, 1:], self.curvature)
 
     def _aggregate(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
@@ -132,7 +145,7 @@ class HGCNConv(torch.nn.Module):
         summed = neighbour_sum(ball, pull * f_source, edges)
         own = target_sum(pull * (f_source + delta), edges).unsqueeze(-1)
         mean = R * (summed - own * ball) / target_sum(share, edges).unsqueeze(-1)
-        return oplus(exp0(F.pad(mean, (1, 0)), self.curvature), h, self.curvature)
+        return oplus(self._from_origin(mean), h, self.curvature)
 
     def _attention(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
         """The exponentials of the softmax, ``(E,)``, not yet divided by their sum."""
@@ -144,8 +157,13 @@ class HGCNConv(torch.nn.Module):
         return (score - target_max(score, edges).index_select(0, edges.target)).exp()
 
     def _activate(self, h: Tensor) -> Tensor:
-        tangent = log0(h, self.curvature)
-        return exp0(tangent if self.act is None else self.act(tangent), self.curvature)
+        tangent = log0(h, self.curvature)[:, 1:]
+        return self._from_origin(tangent if self.act is None else self.act(tangent))
+
+    def _from_origin(self, tangent: Tensor) -> Tensor:
+        if self.reach is not None:
+            tangent = shortened(tangent, self.reach * curvature_radius(self.curvature))
+        return exp0(F.pad(tangent, (1, 0)), self.curvature)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
@@ -181,7 +199,7 @@ class HGCN(HyperbolicNetwork):
     :class:`~hkconv.models.HKN`, so that the two differ in their layers alone.
 
     The activation is a ReLU, left out in the last layer as in GCN: class centres may lie in any direction. The
-    curvature is -1 in all layers, see :class:`HGCNConv`.
+    curvature is -1 in all layers, see :class:`HGCNConv`. Tangent vectors reach 15, in the embedding too.
 
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
     """
@@ -198,8 +216,15 @@ class HGCN(HyperbolicNetwork):
     ):
         def make_layer(number: int) -> HGCNConv:
             act = "relu" if number < num_layers - 1 else None
-            return HGCNConv(hidden_dim, hidden_dim, act=act, dropout=dropout)
+            return HGCNConv(hidden_dim, hidden_dim, act=act, dropout=dropout, reach=REACH)
 
         super().__init__(
-            in_features, hidden_dim, num_classes, make_layer, num_layers=num_layers, task=task, dropout=dropout
+            in_features,
+            hidden_dim,
+            num_classes,
+            make_layer,
+            num_layers=num_layers,
+            task=task,
+            dropout=dropout,
+            make_embedding=lambda: HEmbedding(in_features, hidden_dim, reach=REACH),
         )

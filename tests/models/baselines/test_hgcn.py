@@ -117,3 +117,31 @@ def test_the_factor_of_the_logarithm_and_its_slope_are_right_however_near_two_po
     torch.testing.assert_close(factor, torch.tensor(values, dtype=dtype), rtol=tolerance, atol=0)
     torch.testing.assert_close(slope, torch.tensor(slopes, dtype=dtype), rtol=tolerance, atol=0)
     assert _log_factor(torch.zeros(1, dtype=dtype)) == 1
+
+
+def test_a_reach_shortens_every_tangent_vector_smoothly(generator):
+    """An isolated node: both exp_o are taken of one vector, which is shortened twice."""
+    layer = HGCNConv(3, 3, act=None, reach=2.0, curvature=-0.25).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(3))
+    x = points(generator, torch.float64, curvature=-0.25, radius=6)
+    length = lorentz.log0(x[4], -0.25).norm()
+    bound = 2.0 * 2.0
+    expected = bound * torch.tanh(bound * torch.tanh(length / bound) / bound)
+    found = layer(x, EDGES)[4]
+    torch.testing.assert_close(lorentz.log0(found, -0.25).norm(), expected)
+    torch.testing.assert_close(F.normalize(found[1:], dim=0), F.normalize(x[4, 1:], dim=0))
+
+
+def test_the_network_stays_finite_however_large_its_weights_become(dtype, generator):
+    """Trainings on Wisconsin came to radius 40 and ended there before tangent vectors had a bound."""
+    network = HGCN(3, 4, 2, num_layers=3).to(dtype)
+    with torch.no_grad():
+        for parameter in [*network.embedding.parameters(), *network.convs.parameters()]:
+            parameter.copy_(100 * torch.randn(parameter.shape, generator=generator))
+    logits = network(torch.randn(NODES, 3, generator=generator).to(dtype), EDGES)
+    logits.sum().backward()
+    assert torch.isfinite(logits).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
+    with pytest.raises(InputError, match="reach must be a number above 0 or None, got 0"):
+        HGCNConv(3, 4, reach=0)
