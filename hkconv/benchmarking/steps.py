@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from hkconv.training.capture import CapturedStep, check_capture
+from hkconv.training.capture import CapturedSteps, check_capture
 from hkconv.training.optimizer import RiemannianAdam
 from hkconv.training.rewind import Rewind
 from hkconv.training.settings import Settings
@@ -26,14 +26,14 @@ def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings)
     """
     reference = next(model.parameters())
     if settings.capture:
-        check_capture(reference.device, dataset.task)
-    batching = {"batch_size": settings.batch_size, "neighbors": settings.neighbors, "seed": settings.seed}
+        check_capture(reference.device, dataset.task, settings.groupings)
+    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
     task = make_task(dataset, dataset.splits[0], reference, **batching)
     optimizer = RiemannianAdam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
     )
     rewind = Rewind(model, optimizer, task.generator)
-    captured = CapturedStep(model, task, optimizer) if settings.capture else None
+    captured = CapturedSteps(model, task, optimizer) if settings.capture else None
     step = captured or partial(train_step, model, task, optimizer)
 
     def epoch() -> float:

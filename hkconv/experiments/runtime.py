@@ -12,7 +12,7 @@ from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.experiments.store import RUNTIME, Record
 from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
-from hkconv.training.capture import FULL_BATCH_TASKS
+from hkconv.training.capture import batches_return
 from hkconv.training.devices import describe_device
 from hkconv.training.environment import source_commit
 from hkconv.training.recipe import Recipe
@@ -77,7 +77,7 @@ def time_epochs(timings: list[Timing], device: torch.device, tell: Callable[[str
 
 def _recipe(dataset: str, model: str, place: Place) -> Recipe:
     """Width, layers and all else as they are by default, the same for every dataset and system."""
-    capture = place.capture and CATALOG[dataset].tasks[0] in FULL_BATCH_TASKS
+    capture = place.capture and batches_return(CATALOG[dataset].tasks[0])
     return Recipe(dataset=dataset, models=(model,), num_splits=1, device=place.device, data=place.data, capture=capture)
 
 

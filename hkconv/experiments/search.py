@@ -145,7 +145,7 @@ def plan_search(
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, seeds=1, num_splits=min(recipe.num_splits, len(as_it_comes.splits)))
     if recipe.capture:
-        check_capture(device, as_it_comes.task)
+        check_capture(device, as_it_comes.task, recipe.groupings)
     models.create(model, **model_config(recipe, model, as_it_comes))
     name = f"{as_it_comes.name}-{model}-{space}"
     folder = Path(recipe.out or Path("searches", name))

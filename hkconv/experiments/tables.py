@@ -8,7 +8,7 @@ from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
 from hkconv.training.building import HKN_FIELDS
-from hkconv.training.capture import FULL_BATCH_TASKS
+from hkconv.training.capture import batches_return
 from hkconv.training.recipe import Recipe, make_recipe
 from hkconv.training.summary import Cell
 
@@ -90,7 +90,7 @@ class Place:
     def recipe_for(self, table: TableRecipe, protocol: str, model: str, values: Mapping[str, Any]) -> Recipe:
         """How a model is trained here on a table's dataset, by algorithms that repeat exactly."""
         fixed = {"dataset": table.dataset, "protocol": protocol, "models": (model,), "deterministic": True}
-        capture = self.capture and table.task in FULL_BATCH_TASKS
+        capture = self.capture and batches_return(table.task, values.get("groupings"))
         return make_recipe({**values, **fixed, "device": self.device, "data": self.data, "capture": capture})
 
 

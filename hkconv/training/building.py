@@ -79,7 +79,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
 
 def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
-    given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "neighbors", "precision", "compile", "capture")
+    given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "groupings", "neighbors")
+    given += ("precision", "compile", "capture")
     return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
 
 

@@ -5,6 +5,8 @@ A small network on a large GPU waits for Python most of the time; a replay does 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from hkconv.training.tasks import Task
 
 # Libraries allocate and choose their algorithms in the first calls; a graph must find all of that done.
 WARM_UPS = 3
+# A further batch needs what is made for its own sizes, and no more.
+FURTHER_WARM_UPS = 0
 
 FULL_BATCH_TASKS = ("node", "link")
 
@@ -30,20 +34,27 @@ class CaptureBrokenError(RuntimeError):
     more, and whatever asks for some fails. Only a new process helps."""
 
 
-def check_capture(device: torch.device, task: str, model: torch.nn.Module | None = None) -> None:
+def batches_return(task: str, groupings: int | None = None) -> bool:
+    """Whether a task trains on the same batches again and again, so that a step on one is worth recording."""
+    return task in FULL_BATCH_TASKS or groupings is not None
+
+
+def check_capture(
+    device: torch.device, task: str, groupings: int | None = None, model: torch.nn.Module | None = None
+) -> None:
     """Raise unless the training of a task can be captured on a device.
 
     Args:
         device: where the model is.
         task: ``"node"``, ``"graph"`` or ``"link"``.
+        groupings: how many divisions into batches a graph task has; None if it draws new ones.
         model: the network, if there is one yet; its ``needs_host`` says that it fetches something from the host in
             every step. A capture that fails for that reason leaves the generator of random numbers unusable.
     """
-    if device.type != "cuda" or task not in FULL_BATCH_TASKS:
-        raise InputError(
-            f"capture needs a CUDA device and a full-batch task ({' or '.join(FULL_BATCH_TASKS)}), "
-            f"got device {device.type} and task {task}"
-        )
+    if device.type != "cuda":
+        raise InputError(f"capture needs a CUDA device, got device {device.type}")
+    if not batches_return(task, groupings):
+        raise InputError(f"capture of a {task} task needs batches that return: give it groupings, such as 2")
     if getattr(model, "needs_host", False):
         raise _refusal(type(model).__name__)
 
@@ -55,10 +66,11 @@ class Captured:
     registers its generator with the graph.
 
     Args:
-        function: computes one tensor from tensors that stay where they are. It runs ``WARM_UPS + 1`` times first.
+        function: computes one tensor from tensors that stay where they are. It runs ``warm_ups + 1`` times first.
         owner: whom to name if it waits for the GPU, which a graph cannot.
         undo: takes back what these first runs did.
         pool: of :func:`torch.cuda.graph_pool_handle`: memory that graphs share which never run at the same time.
+        warm_ups: runs before the one that is watched for waiting.
     """
 
     def __init__(
@@ -67,10 +79,11 @@ class Captured:
         owner: torch.nn.Module,
         undo: Callable[[], None] | None = None,
         pool: tuple[int, int] | None = None,
+        warm_ups: int = WARM_UPS,
     ):
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(next(owner.parameters()).device):
-            _warm_up(function, type(owner).__name__)
+            _warm_up(function, type(owner).__name__, warm_ups)
             if undo is not None:
                 undo()
             try:
@@ -85,8 +98,9 @@ class Captured:
         return self.output.clone()
 
 
-class CapturedStep:
-    """:func:`~hkconv.training.step.train_step` for a full-batch task, recorded at the first batch.
+class CapturedSteps:
+    """:func:`~hkconv.training.step.train_step`, recorded at the first batch: of a full-batch task once for all that
+    come after it, of a graph task once for each batch that returns.
 
     Args:
         model: the network, in training mode when the first batch comes.
@@ -99,26 +113,32 @@ class CapturedStep:
         self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, precision: Precision = FULL
     ):
         self.model, self.task, self.optimizer, self.precision = model, task, optimizer, precision
-        self.captured: Captured | None = None
+        self.pool = torch.cuda.graph_pool_handle()
+        # By the identity of a batch, which is kept with it so that no other can take its place.
+        self.recorded: dict[int, tuple[Any, Captured]] = {}
 
-    def __call__(self, batch: tuple[Tensor, ...]) -> Tensor:
+    def __call__(self, batch: Any) -> Tensor:
         """Take one step on a batch; returns the loss before it."""
-        if self.captured is None:
-            self._capture(batch)
-        for held, given in zip(self.batch, batch):
-            if held is not given:
-                held.copy_(given, non_blocking=True)
-        return self.captured()
+        key = 0 if isinstance(batch, tuple) else id(batch)
+        if key not in self.recorded:
+            self.recorded[key] = batch, self._capture(batch)
+        held, captured = self.recorded[key]
+        if isinstance(batch, tuple):
+            _copy_changed(held, batch)
+        return captured()
 
-    def _capture(self, batch: tuple[Tensor, ...]) -> None:
-        self.batch = batch
+    def _capture(self, batch: Any) -> Captured:
         rewind = Rewind(self.model, self.optimizer)
         rewind.save()
+        step = partial(train_step, self.model, self.task, self.optimizer, batch, self.precision)
+        warm_ups = FURTHER_WARM_UPS if self.recorded else WARM_UPS
+        return Captured(step, self.model, rewind.restore, self.pool, warm_ups)
 
-        def step() -> Tensor:
-            return train_step(self.model, self.task, self.optimizer, self.batch, self.precision)
 
-        self.captured = Captured(step, self.model, rewind.restore)
+def _copy_changed(held: tuple[Tensor, ...], batch: tuple[Tensor, ...]) -> None:
+    for there, given in zip(held, batch):
+        if there is not given:
+            there.copy_(given, non_blocking=True)
 
 
 class CapturedMeasure:
@@ -140,12 +160,12 @@ class CapturedMeasure:
         return self.captured()
 
 
-def _warm_up(function: Callable[[], Tensor], owner: str) -> None:
+def _warm_up(function: Callable[[], Tensor], owner: str, times: int) -> None:
     """Run on a stream of its own, as capturing demands, the last time on the watch for what a graph cannot hold."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
+        for _ in range(times):
             function()
         with _waiting_is_refused(owner):
             function()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hkconv.data import LinkSplit, Split
-from hkconv.training.capture import CapturedMeasure, CapturedStep, check_capture
+from hkconv.training.capture import CapturedMeasure, CapturedSteps, check_capture
 from hkconv.training.compilation import compiled
 from hkconv.training.distributed import ALONE, LostProcessError, Processes, shared_step
 from hkconv.training.finite import first_non_finite, largest_parameter
@@ -104,9 +104,9 @@ def fit(
     settings = settings or Settings()
     reference = next(model.parameters())
     if settings.capture:
-        check_capture(reference.device, dataset.task, model)
+        check_capture(reference.device, dataset.task, settings.groupings, model)
     check_sampled(model, dataset.task, settings)
-    batching = {"batch_size": settings.batch_size, "neighbors": settings.neighbors, "seed": settings.seed}
+    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
     task = make_task(dataset, split, reference, **batching)
     task.divide_among(processes)
     processes.copy_model(model)
@@ -215,7 +215,7 @@ class _Trainer:
         self.step: Callable[[Any], Tensor] = partial(self._plain_step, self.runner)
         self.measure: Callable[[], Tensor] = self._measure
         if settings.capture:
-            self.step = CapturedStep(model, task, self.optimizer, self.precision)
+            self.step = CapturedSteps(model, task, self.optimizer, self.precision)
             self.measure = CapturedMeasure(model, self._measure)
 
     def run_epoch(self, number: int) -> tuple[float, Score]:

@@ -81,6 +81,12 @@ class Recipe:
     epochs: int = whole(Settings.epochs, 1, "The most epochs to train for.")
     patience: int = whole(Settings.patience, 1, "Stop after this many epochs without a better validation score.")
     batch_size: int = whole(Settings.batch_size, 1, "Graphs in a batch of a graph task; nodes, with --neighbors.")
+    groupings: int | None = whole(
+        None,
+        1,
+        "Graph task: divisions into batches, drawn once and taken by lot; else a new one an epoch.",
+        optional=True,
+    )
     neighbors: tuple[int, ...] | None = rule_field(
         None,
         Rule(
@@ -103,7 +109,9 @@ class Recipe:
         Settings.precision, PRECISIONS, "Of a training step: bf16 and fp16 by autocast, the geometry stays in float32."
     )
     compile: bool = flag(Settings.compile, "Train and validate with torch.compile, which first takes a minute or more.")
-    capture: bool = flag(Settings.capture, "Replay the training step as a CUDA graph: node and link tasks on a GPU.")
+    capture: bool = flag(
+        Settings.capture, "Replay the training step as a CUDA graph, on a GPU; of graph tasks with --groupings."
+    )
     keep_every: float = number(
         60.0,
         "a number of at least 0",

@@ -81,7 +81,7 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
     if recipe.capture:
-        check_capture(device, dataset.task)
+        check_capture(device, dataset.task, recipe.groupings)
     if recipe.compile:
         check_compiler()
     fit_settings(recipe, recipe.seed)  # raises for settings that do not go together

@@ -26,6 +26,7 @@ Dataset = NodeDataset | GraphDataset | LinkDataset
 
 # The order of batches and the negatives follow a stream of the seed that no split uses (see hkconv.data.trees).
 BATCH_STREAM = 2**31 + 1
+GROUPING_STREAM = 2**31 + 2
 
 # Enough to keep a device busy, few enough for its memory. It does not change a result: graphs do not mix.
 GRAPHS_AT_ONCE = 512
@@ -177,25 +178,47 @@ class SampledNodeTask(NodeTask):
 
 
 class GraphTask(Task):
-    """Graph classification: shuffled mini-batches of graphs, cross entropy over the graphs of a batch."""
+    """Graph classification: mini-batches of graphs, cross entropy over the graphs of a batch.
+
+    Every epoch divides the training graphs anew, or, with ``groupings``, takes one of so many divisions by lot: then
+    the same batches come back, as the same objects.
+    """
 
     metric = "accuracy"
     chance = "majority class"
     is_divisible = True
 
-    def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
+    def __init__(
+        self,
+        dataset: GraphDataset,
+        split: Split,
+        reference: Tensor,
+        batch_size: int,
+        seed: int,
+        groupings: int | None = None,
+    ):
         self.dtype, self.num_columns = reference.dtype, dataset.num_columns
-        self.batch_size = batch_size
+        self.batch_size, self.groupings = batch_size, groupings
         self.parts = {
             name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference)
             for name, members in split.parts.items()
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
+        self.grouping_generator = seeded_generator(seed, GROUPING_STREAM)
+        self.divisions: list[list[GraphBatch | None]] = []
         self.whole: dict[tuple[str, int], list[GraphBatch]] = {}
 
-    def batches(self) -> Iterator[GraphBatch | None]:
+    def batches(self) -> Iterable[GraphBatch | None]:
+        if self.groupings is None:
+            return self._divide(self.generator)
+        if not self.divisions:
+            self.divisions = [list(self._divide(self.grouping_generator)) for _ in range(self.groupings)]
+        division = self.divisions[int(torch.randint(self.groupings, (), generator=self.generator))]
+        return [division[place] for place in torch.randperm(len(division), generator=self.generator).tolist()]
+
+    def _divide(self, generator: torch.Generator) -> Iterator[GraphBatch | None]:
         packed = self.parts["train"]
-        order = torch.randperm(len(packed), generator=self.generator)
+        order = torch.randperm(len(packed), generator=generator)
         shares = map(self.processes.share, order.split(self.batch_size))
         return (packed.take(members) if len(members) else None for members in shares)
 
@@ -251,8 +274,16 @@ class QuestionTask(GraphTask):
 
     chance = "constant score"
 
-    def __init__(self, dataset: GraphDataset, split: Split, reference: Tensor, batch_size: int, seed: int):
-        super().__init__(dataset, split, reference, batch_size, seed)
+    def __init__(
+        self,
+        dataset: GraphDataset,
+        split: Split,
+        reference: Tensor,
+        batch_size: int,
+        seed: int,
+        groupings: int | None = None,
+    ):
+        super().__init__(dataset, split, reference, batch_size, seed, groupings)
         self.metric = dataset.metric
         for part in (name for name in self.parts if name != "train"):
             if not both_answers(self._labels(part)).any():
@@ -336,6 +367,7 @@ def make_task(
     reference: Tensor,
     *,
     batch_size: int = 32,
+    groupings: int | None = None,
     neighbors: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Task:
@@ -347,6 +379,7 @@ def make_task(
         reference: a tensor with the device and the floating-point type that the features are brought to.
         batch_size: graphs in a batch of a graph task, or nodes in one of sampled neighbours; other tasks take all at
             once.
+        groupings: of a graph task: divisions into batches that are drawn once; None for a new one every epoch.
         neighbors: of a node task: the most neighbours of a node that are sampled in each layer, from the last to the
             first, -1 for all; None trains on the whole graph.
         seed: of the order of batches and of the negatives of a link task.
@@ -360,7 +393,7 @@ def make_task(
         return NodeTask(dataset, split, reference)
     if isinstance(dataset, GraphDataset):
         kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
-        return kind(dataset, split, reference, batch_size, seed)
+        return kind(dataset, split, reference, batch_size, seed, groupings)
     return LinkTask(dataset, split, reference, seed)
 
 

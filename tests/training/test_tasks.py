@@ -163,6 +163,25 @@ def test_graph_task_sees_every_graph_once_in_a_seeded_order(molecules):
     assert orders(4) != [first, second]
 
 
+def test_graph_task_with_groupings_takes_one_of_them_by_lot(molecules):
+    """Each is a division of all training graphs; the same objects come back, in another order."""
+
+    def epochs_of(seed, count=12):
+        task = make_task(molecules, molecules.splits[0], torch.empty(0), batch_size=4, groupings=2, seed=seed)
+        return [list(task.batches()) for _ in range(count)]
+
+    epochs = epochs_of(0)
+    divisions = {frozenset(map(id, batches)) for batches in epochs}
+    assert len(divisions) == 2
+    assert len({tuple(map(id, batches)) for batches in epochs}) > 2
+    labels = molecules.labels[molecules.splits[0].train].sort().values
+    for batches in epochs:
+        assert torch.equal(torch.cat([batch.y for batch in batches]).sort().values, labels)
+    sizes = [[batch.x.size(0) for batch in batches] for batches in epochs]
+    assert sizes == [[batch.x.size(0) for batch in batches] for batches in epochs_of(0)]
+    assert sizes != [[batch.x.size(0) for batch in batches] for batches in epochs_of(1)]
+
+
 @pytest.mark.parametrize("name", ["hkn", "gcn", "hgcn"])
 def test_weights_of_edges_reach_the_networks_of_a_node_task(tree, name):
     tree.graph.edge_weight = torch.rand(tree.graph.edge_index.size(1))

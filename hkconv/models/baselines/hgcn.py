@@ -62,8 +62,8 @@ class HGCNConv(torch.nn.Module):
 
     Its rounding error is that of :math:`\beta`, in float32 :math:`10^{-7} f` in units of distance.
 
-    With ``reach`` :math:`\rho` the vectors that :math:`\exp` is taken of, :math:`W \log_o x`, :math:`b`, the mean over the
-    neighbours and the result of :math:`\sigma`, are shortened smoothly to less than :math:`\rho R`, as in
+    With ``reach`` :math:`\rho` the vectors that :math:`\exp` is taken of, :math:`W \log_o x`, :math:`b`, the mean over
+    the neighbours and the result of :math:`\sigma`, are shortened smoothly to less than :math:`\rho R`, as in
     :class:`~hkconv.nn.HEmbedding`.
 
     Args:
