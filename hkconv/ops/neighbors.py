@@ -1,7 +1,5 @@
 """Neighbourhoods as users hand them over, and the compressed form in which the fused backends walk over them."""
 
-import weakref
-from collections import OrderedDict
 from typing import NamedTuple
 
 import torch
@@ -12,10 +10,6 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 from hkconv.errors import InputError
 from hkconv.ops.chunks import Chunks, chunks_of
 from hkconv.ops.identity_cache import IdentityCache
-
-# Structures of this many graphs are remembered: enough for the parts of a split or the layers of a heterogeneous
-# network, few enough to forget the mini-batches of an epoch.
-REMEMBERED = 16
 
 
 class Edges(NamedTuple):
@@ -118,10 +112,18 @@ def find_neighbors(
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index, _checked_weight(edge_weight, edge_index.source)
-    return _remembered(edge_index, edge_weight, size)
+    found = _structures.get(edge_index, size, lambda: _sort(edge_index, edge_weight, size))
+    if edge_weight is None and is_torch_sparse_tensor(edge_index):
+        edge_weight = _sparse_entries(edge_index)[1]
+    return found, _checked_weight(edge_weight, found.source)
 
 
-_flipped = IdentityCache()
+_structures, _flipped = IdentityCache(), IdentityCache()
+
+
+def _sort(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Neighbors:
+    source, target, _ = _read(edge_index, edge_weight, size)
+    return sort_edges(source, target, size)
 
 
 def flip(found: Neighbors) -> Neighbors:
@@ -143,41 +145,6 @@ def _flip(found: Neighbors) -> Neighbors:
         source_chunks=found.target_chunks,
         source_hubs=found.target_hubs,
     )
-
-
-class _Remembered(NamedTuple):
-    edge_index: weakref.ref
-    version: int
-    size: tuple[int, int]
-    neighbors: Neighbors
-
-    def is_of(self, edge_index: Tensor, size: tuple[int, int]) -> bool:
-        return self.edge_index() is edge_index and self.version == edge_index._version and self.size == size
-
-
-_memory: OrderedDict[int, _Remembered] = OrderedDict()
-
-
-def _remembered(
-    edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
-) -> tuple[Neighbors, Tensor | None]:
-    if torch.compiler.is_compiling() or edge_index.is_inference():  # neither has a version to tell changes by
-        source, target, weight = _read(edge_index, edge_weight, size)
-        return sort_edges(source, target, size), weight
-    known = _memory.get(id(edge_index))
-    if known is not None and known.is_of(edge_index, size):
-        _memory.move_to_end(id(edge_index))
-        if edge_weight is None and is_torch_sparse_tensor(edge_index):
-            edge_weight = _sparse_entries(edge_index)[1]
-        return known.neighbors, _checked_weight(edge_weight, known.neighbors.source)
-    source, target, weight = _read(edge_index, edge_weight, size)
-    with torch.inference_mode(False):  # a structure built during inference serves training too
-        found = sort_edges(*(index.clone() if index.is_inference() else index for index in (source, target)), size)
-    _memory[id(edge_index)] = _Remembered(weakref.ref(edge_index), edge_index._version, size, found)
-    _memory.move_to_end(id(edge_index))
-    if len(_memory) > REMEMBERED:
-        _memory.popitem(last=False)
-    return found, weight
 
 
 def sort_edges(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbors:

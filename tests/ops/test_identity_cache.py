@@ -10,6 +10,10 @@ def test_cache_forgets_a_tensor_that_is_gone():
     assert cache.get(key, None, lambda: "made") == "made"
     assert cache.get(key, None, lambda: "made again") == "made"
     assert cache.get(key, "other", lambda: "made again") == "made again"
+    assert cache.get(key, None, lambda: "made once more") == "made"
+    key += 1
+    assert cache.get(key, None, lambda: "made once more") == "made once more"
+    assert cache.get(key, "other", lambda: "and so is this") == "and so is this"
     del key
     gc.collect()
     assert len(cache) == 0

@@ -1,6 +1,5 @@
 import gc
 import weakref
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HKConv
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import REMEMBERED, flip, read_edges, read_neighbors
+from hkconv.ops.neighbors import flip, read_edges, read_neighbors
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -26,12 +25,6 @@ SPARSE = {
     "csc": lambda matrix: matrix.to_sparse_csc(),
 }
 ignore_beta_warnings = pytest.mark.filterwarnings("ignore:Sparse")
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch):
-    """An empty memory, so that no test depends on the graphs of another."""
-    monkeypatch.setattr(module, "_memory", OrderedDict())
 
 
 @pytest.fixture
@@ -357,15 +350,15 @@ def test_new_tensor_in_the_place_of_a_dead_one_is_not_mistaken_for_it():
         del edge_index, found
 
 
-def test_few_structures_are_remembered(sorts):
-    graphs = [example() for _ in range(3 * REMEMBERED)]
-    structures = [weakref.ref(read_neighbors(graph, None, (NODES, NODES))[0].source) for graph in graphs]
+def test_a_structure_lives_where_it_is_as_long_as_its_graph(sorts):
+    """A CUDA graph of one batch reads it after any number of other batches."""
+    graphs = [example() for _ in range(100)]
+    for _ in range(2):
+        structures = [weakref.ref(read_neighbors(graph, None, (NODES, NODES))[0].source) for graph in graphs]
+    assert len(sorts) == len(graphs)
+    del graphs[:90]
     gc.collect()
-    assert sum(structure() is not None for structure in structures) == REMEMBERED
-    sorts.clear()
-    for graph in graphs[-REMEMBERED:]:
-        read_neighbors(graph, None, (NODES, NODES))
-    assert sorts == []
+    assert [structure() is not None for structure in structures] == [False] * 90 + [True] * 10
 
 
 @pytest.mark.parametrize("kind", [torch.clone, EdgeIndex, lambda e: hkconv.neighbors(e, NODES)])
