@@ -32,7 +32,7 @@ def tune(
     data: Annotated[
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
-    capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs for node tasks on a GPU.")] = False,
+    capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.language.batches import Batch
-from hkconv.language.step import BETAS, EPSILON, Step
+from hkconv.language.step import BETAS, EPSILON, Step, parameter_groups
 from hkconv.training.capture import Captured
 from hkconv.training.distributed import ALONE, Processes
 from hkconv.training.optimizer import RiemannianAdam
@@ -53,8 +53,10 @@ class CapturedStep(Step):
         self.update: Captured | None = None
 
     def _make_optimizer(self) -> RiemannianAdam:
-        lr = torch.zeros((), device=next(self.model.parameters()).device)
-        return RiemannianAdam(self.model.parameters(), lr, BETAS, EPSILON, capturable=True)
+        groups = parameter_groups(self.model)
+        for group in groups:
+            group["lr"] = torch.zeros((), device=next(self.model.parameters()).device)
+        return RiemannianAdam(groups, betas=BETAS, eps=EPSILON, capturable=True)
 
     def _clear(self) -> None:
         torch._foreach_zero_(self._gradients())
@@ -72,7 +74,7 @@ class CapturedStep(Step):
 
     def _update(self, lr: float) -> Tensor:
         for group in self.optimizer.param_groups:
-            group["lr"].fill_(lr)
+            group["lr"].fill_(lr * group["stretch"])
         if self.update is None:
             self.update = self._capture(self._clip_and_move)
         return self.update()

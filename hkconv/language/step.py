@@ -1,7 +1,10 @@
 """One step of training a translator: the gradient of some batches together, clipped, and an update."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
+import geoopt
 import torch
 from torch import Tensor
 
@@ -52,7 +55,7 @@ class Step:
         return loss, self._update(lr)
 
     def _make_optimizer(self) -> RiemannianAdam:
-        return RiemannianAdam(self.model.parameters(), betas=BETAS, eps=EPSILON)
+        return RiemannianAdam(parameter_groups(self.model), betas=BETAS, eps=EPSILON)
 
     def _clear(self) -> None:
         self.optimizer.zero_grad()
@@ -64,10 +67,27 @@ class Step:
 
     def _update(self, lr: float) -> Tensor:
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["stretch"]
         return self._clip_and_move()
 
     def _clip_and_move(self) -> Tensor:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
         self.optimizer.step()
         return norm
+
+
+def parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+    r"""The parameters of a model for :class:`~hkconv.training.optimizer.RiemannianAdam`, with what multiplies the
+    learning rate of each group as ``stretch``.
+
+    Adam moves every coordinate of a vector by about the learning rate, and so the vector by :math:`\sqrt n` of it; a
+    point of a manifold moves by the learning rate as a whole. A vocabulary of points would learn that much more slowly
+    than one of vectors. Points of :math:`n` dimensions therefore have a stretch of :math:`\sqrt n`.
+    """
+    groups: dict[float, list[torch.nn.Parameter]] = {}
+    for parameter in model.parameters():
+        stretch = 1.0
+        if isinstance(parameter, geoopt.ManifoldParameter):
+            stretch = math.sqrt(parameter.size(-1) - 1)
+        groups.setdefault(stretch, []).append(parameter)
+    return [{"params": parameters, "stretch": stretch} for stretch, parameters in groups.items()]
