@@ -95,13 +95,13 @@ def _messages(value: Tensor, own: Tensor, linear: LinearTensors, points: Tensor,
     heads = []
     for head, (v, o) in enumerate(zip(value, own)):
         relative = ominus(v.unsqueeze(1), o.unsqueeze(2), curvature)
-        maps = LinearTensors(
-            weight=linear["weight"][head],
-            bias=_of_head(linear["bias"], head),
-            gate_weight=linear["gate_weight"][head],
-            gate_bias=_of_head(linear["gate_bias"], head),
-            log_scale=linear["log_scale"][head],
-        )
+        maps: LinearTensors = {
+            "weight": linear["weight"][head],
+            "bias": _of_head(linear["bias"], head),
+            "gate_weight": linear["gate_weight"][head],
+            "gate_bias": _of_head(linear["gate_bias"], head),
+            "log_scale": linear["log_scale"][head],
+        }
         transformed = hyperbolic_linear(relative, **maps, curvature=curvature)
         correlation = dist(relative.unsqueeze(-2), points, curvature)
         found = kernel_centroid(transformed.flatten(0, 2), correlation.flatten(0, 2), curvature)

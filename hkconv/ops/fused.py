@@ -295,13 +295,13 @@ def _differentiable_gradient(
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because sources and targets may be one tensor with two gradients.
     inputs = Inputs._make(None if value is None else value.view_as(value) for value in call.inputs)
-    linear = LinearTensors(
-        weight=inputs.weight,
-        bias=inputs.bias,
-        gate_weight=inputs.gate_weight,
-        gate_bias=inputs.gate_bias,
-        log_scale=inputs.log_scale,
-    )
+    linear: LinearTensors = {
+        "weight": inputs.weight,
+        "bias": inputs.bias,
+        "gate_weight": inputs.gate_weight,
+        "gate_bias": inputs.gate_bias,
+        "log_scale": inputs.log_scale,
+    }
     x_source, x_target, points = (lift(x[:, 1:]) for x in (inputs.x_source, inputs.x_target, inputs.points))
     edges = call.neighbors.edges()._replace(weight=inputs.edge_weight)
     out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, relative=call.relative)
