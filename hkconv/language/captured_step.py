@@ -4,6 +4,7 @@ A hyperbolic transformer is tens of thousands of small operations a step; a GPU 
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class CapturedStep(Step):
     def _clear(self) -> None:
         torch._foreach_zero_(self._gradients())
 
-    def _accumulate(self, batch: Batch, tokens: int) -> Tensor:
+    def _accumulate(self, batch: Batch, tokens: int | Tensor) -> Tensor:
         shape = batch.source.shape
         if shape not in self.gradients:
             self.batches[shape] = held = batch._replace(source=batch.source.clone(), target=batch.target.clone())
@@ -90,4 +91,5 @@ class CapturedStep(Step):
         return Captured(function, self.model, undo, self.pool)
 
     def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.model.parameters()]
+        # All parameters have had one since the beginning.
+        return [cast(Tensor, parameter.grad) for parameter in self.model.parameters()]
