@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 from torch_geometric.data import Data
-from toy_translation import toy_recipe
+from toy_translation import prepared, spoils, toy_recipe
 
 from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset, Split
@@ -125,6 +125,15 @@ def train_in_two_parts(folder: Path, **changes) -> list[dict]:
     return curve(train_translator(recipe, resume=True).folder)
 
 
+def train_with_a_fault(folder: Path, rank: int, **changes) -> dict:
+    """A translation with a number that is not finite in step 5, where the second process alone can see it first."""
+    recipe = toy_recipe(folder, dropout=0.3, steps=6, log_every=3, validate_every=100, **changes)
+    # In the step, and when it is taken again to be watched.
+    with prepared(spoils((5, 8) if rank == 1 else ())):
+        trained = train_translator(recipe)
+    return {"curve": curve(trained.folder), "guard": trained.guard}
+
+
 def speak(processes: Processes) -> dict:
     """What the processes tell each other."""
     said = {}
@@ -174,6 +183,7 @@ def main(folder: Path) -> None:
     found["translation"] = train_toy(texts, **NARROW, out=str(folder / "narrow"))
     found["whole"] = train_toy(texts, dropout=0.3, out=str(folder / "whole"))
     found["parts"] = train_in_two_parts(texts, dropout=0.3, out=str(folder / "parts"))
+    found["fault"] = train_with_a_fault(texts, rank, out=str(folder / "fault"))
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 

@@ -1,8 +1,14 @@
 """A small language pair to train translators on in a test: each word has one translation, and their order is turned."""
 
 import random
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
+import torch
+
+from hkconv.language import runs
 from hkconv.language.recipe import TranslationRecipe
 
 WORDS = {
@@ -53,3 +59,39 @@ def toy_options(folder: Path, **changes) -> dict:
 def toy_recipe(folder: Path, **changes) -> TranslationRecipe:
     """The recipe of :func:`toy_options`, with its run in ``folder / "run"``."""
     return TranslationRecipe(**toy_options(folder, **{"out": str(folder / "run"), **changes}))
+
+
+SPOILT = "encoder.0.feedforward"
+
+
+@contextmanager
+def prepared(prepare: Callable[[torch.nn.Module], object]) -> Iterator[None]:
+    """Within this block, something is done to every new model of a training."""
+    build_model = runs.build_model
+
+    def build(*arguments):
+        model = build_model(*arguments)
+        prepare(model)
+        return model
+
+    with patch.object(runs, "build_model", build):
+        yield
+
+
+def spoils(
+    calls: Container[int], spoil: Callable[[torch.Tensor], torch.Tensor] = lambda output: output * float("nan")
+) -> Callable[[torch.nn.Module], object]:
+    """Prepares a model so that one of its modules is spoilt in some of its calls in training, counted from 1."""
+
+    def prepare(model: torch.nn.Module) -> None:
+        made = []
+
+        def act(module, inputs, output):
+            if not module.training:
+                return output
+            made.append(1)
+            return spoil(output) if len(made) in calls else output
+
+        model.get_submodule(SPOILT).register_forward_hook(act)
+
+    return prepare

@@ -88,6 +88,8 @@ def _print_training(training: "Training") -> None:
     typer.echo(f"step {training.step}, {training.parameters:,} parameters, device {training.device}")
     if training.best is not None:
         typer.echo(f"best validation loss {training.best.validation_loss:.4f} at step {training.best.step}")
+    if training.guard is not None:
+        typer.echo(f"guard: {training.guard}")
     typer.echo(f"files: {training.folder}")
     if training.is_finished:
         typer.echo(f"score: hkconv translate score {folder} --test PREFIX")

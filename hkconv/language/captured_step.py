@@ -52,6 +52,14 @@ class CapturedStep(Step):
         self.batches: dict[torch.Size, Batch] = {}
         self.gradients: dict[torch.Size, Captured] = {}
         self.update: Captured | None = None
+        self.replays = True
+
+    def unrecorded(self, batches: list[Batch], lr: float) -> tuple[Tensor, Tensor]:
+        self.replays = False
+        try:
+            return self(batches, lr)
+        finally:
+            self.replays = True
 
     def _make_optimizer(self) -> RiemannianAdam:
         groups = parameter_groups(self.model)
@@ -63,6 +71,8 @@ class CapturedStep(Step):
         torch._foreach_zero_(self._gradients())
 
     def _accumulate(self, batch: Batch, tokens: int | Tensor) -> Tensor:
+        if not self.replays:
+            return super()._accumulate(batch, tokens)
         shape = batch.source.shape
         if shape not in self.gradients:
             self.batches[shape] = held = batch._replace(source=batch.source.clone(), target=batch.target.clone())
@@ -76,6 +86,8 @@ class CapturedStep(Step):
     def _update(self, lr: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"].fill_(lr * group["stretch"])
+        if not self.replays:
+            return self._clip_and_move()
         if self.update is None:
             self.update = self._capture(self._clip_and_move)
         return self.update()

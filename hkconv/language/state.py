@@ -39,6 +39,8 @@ class Progress:
         new_seconds: time since then.
         losses: of the steps since then, 0-d tensors on the model's device that nobody has looked at yet.
         norms: of the gradients of those steps.
+        guard: what the guard did when something was not finite, in words; None if it had nothing to do. With it, the
+            learning rate is half of what it was.
     """
 
     step: int = 0
@@ -49,6 +51,7 @@ class Progress:
     new_seconds: float = 0.0
     losses: list[Tensor] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
+    guard: str | None = None
 
 
 def save_state(
@@ -132,6 +135,7 @@ def _progress(facts: dict[str, Any], pending: dict[str, Tensor], device: torch.d
             all(type(number) is int and number >= 0 for number in whole)
             and all(type(number) is float for number in (progress.seconds, progress.new_seconds))
             and len(progress.losses) == len(progress.norms)
+            and isinstance(progress.guard, str | None)
         )
     except (KeyError, TypeError, RuntimeError, IndexError):
         is_sound = False

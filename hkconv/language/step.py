@@ -54,6 +54,10 @@ class Step:
         loss = self.processes.sum_gradients(parameters, torch.stack(losses)).sum()
         return loss, self._update(lr)
 
+    def unrecorded(self, batches: list[Batch], lr: float) -> tuple[Tensor, Tensor]:
+        """The same, operation by operation whatever is recorded, so that hooks of the model are called."""
+        return self(batches, lr)
+
     def _make_optimizer(self) -> RiemannianAdam:
         return RiemannianAdam(parameter_groups(self.model), betas=BETAS, eps=EPSILON)
 

@@ -39,6 +39,7 @@ class Training:
         best: weights with the lowest validation loss so far, None before the first validation.
         parameters: how many numbers the model learns.
         device: in words.
+        guard: what the guard did when something was not finite, in words; None if it had nothing to do.
     """
 
     folder: Path
@@ -48,12 +49,14 @@ class Training:
     best: runs.Weights | None
     parameters: int
     device: str
+    guard: str | None = None
 
 
 def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, *, resume: bool = False) -> Training:
     """Train a translator, or go on with its training.
 
-    A new run reads all of its text before it writes anything. Ctrl-C ends it in order, its last step kept.
+    A new run reads all of its text before it writes anything. Ctrl-C ends it in order, its last step kept. If a number
+    is not finite, some steps are taken again with half the learning rate, once; see :mod:`hkconv.language.guard`.
 
     Args:
         recipe: what to train.
@@ -85,10 +88,11 @@ def _train(recipe: TranslationRecipe, watcher: Watcher | None, resume: bool, pro
             trainer.run(deadline)
         except KeyboardInterrupt:
             interrupted = True
-    step = trainer.progress.step
+    step, guard = trainer.progress.step, trainer.progress.guard
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     best = runs.best_of(runs.list_weights(folder))
-    return Training(folder, step, step >= recipe.steps, interrupted, best, parameters, processes.describe(device))
+    where = processes.describe(device)
+    return Training(folder, step, step >= recipe.steps, interrupted, best, parameters, where, guard)
 
 
 def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:

@@ -2,28 +2,27 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from hkconv.errors import InputError
 from hkconv.language import runs
-from hkconv.language.batches import Batch, Buckets, Position, prefetch, training_batches
+from hkconv.language.batches import Batch, Buckets, Position, prefetch
 from hkconv.language.captured_step import CapturedStep
+from hkconv.language.guard import FaultError, Guard
 from hkconv.language.log import LogEntry, append_entry, forget_after
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
-from hkconv.language.schedule import noam
 from hkconv.language.state import Progress, restore_state, save_state
 from hkconv.language.step import Step
+from hkconv.language.walk import Walk
 from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.finite import first_non_finite
+from hkconv.training.finite import largest_parameter
 from hkconv.training.interrupts import Interrupt, held_back
 from hkconv.training.seeds import seed_everything
 
@@ -78,47 +77,53 @@ class Trainer:
         make_step = CapturedStep if recipe.capture else Step
         batch_loss = partial(self._loss, smoothing=recipe.label_smoothing)
         self.step = make_step(self.model, batch_loss, recipe.clip, processes)
-        self.progress = Progress()
+        progress = Progress()
         state = folder / runs.STATE_FILE
         if state.exists():
             digest = train.corpus.info.digest
-            self.progress = restore_state(state, self.model, self.step.optimizer, tokenizer, digest, processes)
-        processes.first(lambda: forget_after(folder / runs.LOG_FILE, self.progress.step))
+            progress = restore_state(state, self.model, self.step.optimizer, tokenizer, digest, processes)
+        processes.first(lambda: forget_after(folder / runs.LOG_FILE, progress.step))
+        self.walk = Walk(recipe, self.step, train, device, progress)
+        self.guard = Guard(self.walk, self._validation_losses, processes)
+        self.saved = progress.step
         self.clock = time.perf_counter()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the training is."""
+        return self.walk.progress
 
     def run(self, deadline: float = math.inf) -> None:
         """Take steps until there are enough or the clock of :func:`time.perf_counter` has passed ``deadline``.
 
-        Ctrl-C waits for the end of a step and for the state to be on the disk.
+        Ctrl-C waits for the end of a step and for the state to be on the disk. If a number that is looked at is not
+        finite, the steps since the last line of the log are taken again with half the learning rate, once; the second
+        time a :class:`~hkconv.training.guard.DivergenceError` ends the training.
         """
-        recipe, progress = self.recipe, self.progress
-        self.watcher.started(progress.step, recipe.steps)
-        saved = progress.step
-        plan = training_batches(self.train, recipe.seed, progress.position)
+        recipe = self.recipe
+        self.watcher.started(self.progress.step, recipe.steps)
         # Several processes stop together: one that finished its step alone would wait for the others forever.
         holding = held_back() if self.processes.count == 1 else nullcontext(Interrupt())
-        with holding as interrupt, closing(prefetch(self.train, plan, self.device)) as batches:
-            while progress.step < recipe.steps and self._has_time(deadline) and not interrupt.is_waiting:
-                self._take_step(batches)
-                if progress.step % recipe.validate_every == 0 or progress.step == recipe.steps:
-                    self._validate_and_save()
-                    saved = progress.step
-                elif progress.step % recipe.log_every == 0:
-                    self._log()
-            if saved != progress.step:
-                self._count_time()
-                self._save_state()
+        with holding as interrupt, closing(self.walk):
+            while self.progress.step < recipe.steps and self._has_time(deadline) and not interrupt.is_waiting:
+                self.walk.take()
+                step = self.progress.step
+                if step % recipe.validate_every == 0 or step == recipe.steps:
+                    self._guarded(self._validate_and_save)
+                elif step % recipe.log_every == 0:
+                    self._guarded(self._log)
+            if self.saved != self.progress.step:
+                self._guarded(self._stop)
 
-    def _take_step(self, batches: Iterator[tuple[Position, Batch]]) -> None:
-        progress = self.progress
-        positions, chosen = zip(*islice(batches, self.recipe.accumulate))
-        progress.step += 1
-        loss, norm = self.step(list(chosen), self._lr())
-        progress.position, self.last_batch = positions[-1], chosen[-1]
-        progress.target_tokens += sum(batch.target_tokens for batch in chosen)
-        progress.new_tokens += sum(batch.tokens for batch in chosen)
-        progress.losses.append(loss)
-        progress.norms.append(norm)
+    def _guarded(self, look: Callable[[], object]) -> None:
+        """Look at the last steps, and go back if something was wrong with them."""
+        try:
+            look()
+        except FaultError as fault:
+            self.guard.recover(fault)
+            # Whoever is killed now must not begin with the whole rate again.
+            self._save_state()
+            self.watcher.told(self.progress.guard)
 
     def _has_time(self, deadline: float) -> bool:
         """Whether the time is not up, which the clock of the first process says."""
@@ -129,8 +134,12 @@ class Trainer:
             logits = self.model(batch.source, batch.target[:, :-1])
         return summed_loss(logits, batch.target[:, 1:], smoothing)
 
-    def _lr(self) -> float:
-        return noam(self.progress.step, self.recipe.dim, self.recipe.warmup, self.recipe.lr)
+    def _stop(self) -> None:
+        """The state between two lines of the log, if it is one to go on from."""
+        if self.progress.losses:
+            self._bring_home()
+        self._count_time()
+        self._save_state()
 
     def _validate_and_save(self) -> None:
         """A line with the validation loss, the weights, and last the state, which says that all of it is there."""
@@ -143,21 +152,19 @@ class Trainer:
     def _save_state(self) -> None:
         path, digest = self.folder / runs.STATE_FILE, self.train.corpus.info.digest
         save_state(path, self.model, self.step.optimizer, self.tokenizer, self.progress, digest, self.processes)
+        self.saved = self.progress.step
         self.clock = time.perf_counter()
 
     def _log(self, *, validate: bool = False) -> LogEntry:
-        """Bring home the losses since the last line, and write a line."""
+        """Write a line of the steps since the last one."""
         progress = self.progress
-        # The one place where the host waits for a GPU.
-        losses, norms = torch.stack([torch.stack(progress.losses), torch.stack(progress.norms)]).double().tolist()
+        losses, norms = self._bring_home()
         self._count_time()
-        for name, values in (("training loss", losses), ("gradient's norm", norms)):
-            self._check_finite(name, values)
         entry = LogEntry(
             step=progress.step,
             loss=sum(losses) / len(losses),
             gradient_norm=sum(norms) / len(norms),
-            lr=self._lr(),
+            lr=self.walk.lr(),
             epoch=progress.position.epoch,
             target_tokens=progress.target_tokens,
             seconds=progress.seconds,
@@ -167,13 +174,31 @@ class Trainer:
         self.processes.first(lambda: append_entry(self.folder / runs.LOG_FILE, entry))
         progress.losses, progress.norms = [], []
         progress.new_tokens, progress.new_seconds = 0, 0.0
+        self.walk.keep()
         self.watcher.logged(entry)
         self.clock = time.perf_counter()
         return entry
 
-    @torch.no_grad()
+    def _bring_home(self) -> tuple[list[float], list[float]]:
+        """The losses since the last line and the norms of the gradients, all of them finite."""
+        on_device = torch.stack(self.progress.losses + self.progress.norms).double()
+        # The one place where the host waits for a GPU.
+        found = torch.cat([on_device, largest_parameter(self.model)]).tolist()
+        *numbers, largest = self.processes.agree(found)
+        losses, norms = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+        self.guard.check_steps(losses, norms, largest)
+        return losses, norms
+
     def _validate(self) -> float:
         """Mean negative log likelihood of a token of the validation text."""
+        losses, tokens = self._validation_losses()
+        loss = self.processes.sum_(losses.sum(dtype=torch.float64)).item() / tokens
+        self.guard.check_validation(loss)
+        return loss
+
+    @torch.no_grad()
+    def _validation_losses(self) -> tuple[Tensor, int]:
+        """The summed losses of this process's part of every batch of the validation text, and its tokens."""
         self.model.eval()
         plan = ((Position(), pairs) for pairs in self.valid.in_order())
         losses, tokens = [], 0
@@ -181,21 +206,10 @@ class Trainer:
             losses.append(self._loss(batch, smoothing=0.0))
             tokens += batch.target_tokens
         self.model.train()
-        loss = self.processes.sum_(torch.stack(losses).sum(dtype=torch.float64)).item() / tokens
-        self._check_finite("validation loss", [loss])
-        return loss
+        return torch.stack(losses), tokens
 
     def _count_time(self) -> None:
         spent = time.perf_counter() - self.clock
         self.progress.seconds += spent
         self.progress.new_seconds += spent
         self.clock += spent
-
-    def _check_finite(self, name: str, values: list[float]) -> None:
-        for value in values:
-            if not math.isfinite(value):
-                place = first_non_finite(self.model, lambda: self._loss(self.last_batch, smoothing=0.0))
-                raise InputError(
-                    f"the {name} became {value} by step {self.progress.step}; first not finite: {place}; "
-                    "a smaller lr or a longer warmup may help"
-                )

@@ -24,7 +24,7 @@ class DivergenceError(InputError):
 
     ``best`` is what it had reached before, None if it had not finished an epoch: from
     :func:`~hkconv.training.loop.fit` a result, from :func:`~hkconv.training.run.train_cell` a training. The model then
-    has the weights of its best epoch.
+    has the weights of its best epoch. That of a translation has no ``best``: its weights are in the run's folder.
     """
 
     best: Any = None

@@ -111,7 +111,7 @@ def fit(
     task.divide_among(processes)
     processes.copy_model(model)
     trainer = _Trainer(model, task, settings, processes)
-    kept = (model, trainer.optimizer, task.generator)
+    kept = (model, trainer.optimizer, task.generator, trainer.precision.scaler)
     progress = Progress() if unfinished is None else unfinished.restore(*kept)
     trainer.guard.recovery = progress.guard
     if progress.history:

@@ -1,12 +1,16 @@
-"""What the next step of a training depends on beside the weights: the optimizer's memory and the generators."""
+"""What the next step of a training depends on beside the weights: the optimizer's memory, the generators, a factor."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+
+# The factor of a loss is in float32.
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -66,6 +70,30 @@ def restore_generators(
             torch.cuda.set_rng_state(states["cuda"], device)
     except (KeyError, TypeError, RuntimeError):
         raise InputError(f"checkpoint {path} is damaged: it does not hold the states of the generators") from None
+
+
+def scaler_facts(scaler: torch.amp.GradScaler) -> dict[str, float]:
+    """What changes in the scaler of a loss: its factor, and for how many steps no gradient has overflowed."""
+    state = scaler.state_dict()
+    return {"scale": state["scale"], "growth_tracker": state["_growth_tracker"]}
+
+
+def restore_scaler(scaler: torch.amp.GradScaler, facts: Any, path: Path) -> None:
+    """Bring the scaler of a loss to where :func:`scaler_facts` found it.
+
+    Args:
+        scaler: made as it was.
+        facts: from a file, unchecked.
+        path: how an error calls the file.
+    """
+    try:
+        scale, tracker = facts["scale"], facts["growth_tracker"]
+        is_sound = type(scale) is float and 0 < scale <= _LARGEST and type(tracker) is int and 0 <= tracker < 2**31
+    except (KeyError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"checkpoint {path} is damaged: it does not hold the factor of the loss")
+    scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": tracker})
 
 
 def _fits(entries: Mapping[str, Tensor], parameter: Tensor) -> bool:

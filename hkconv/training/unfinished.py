@@ -1,8 +1,8 @@
 """A training that is not finished, as one file, so that after a kill it goes on as if nothing had happened.
 
-The file holds all that the next epoch depends on: weights, the optimizer's memory, the generators, the epochs so far
-and the weights of the best of them. It is written every so often and when a training is interrupted, and it is gone
-when the training has ended.
+The file holds all that the next epoch depends on: weights, the optimizer's memory, the generators, the factor of the
+loss in float16, the epochs so far and the weights of the best of them. It is written every so often and when a training
+is interrupted, and it is gone when the training has ended.
 """
 
 import time
@@ -24,6 +24,8 @@ from hkconv.training.training_state import (
     optimizer_tensors,
     restore_generators,
     restore_optimizer,
+    restore_scaler,
+    scaler_facts,
 )
 
 FILE = "unfinished.safetensors"
@@ -44,7 +46,11 @@ class Unfinished:
         self.saved_at = time.perf_counter()
 
     def restore(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator | None
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
     ) -> Progress:
         """Bring a new training to where the file left it.
 
@@ -52,6 +58,7 @@ class Unfinished:
             model: built as it was.
             optimizer: of its parameters.
             generator: what batches are drawn with, if they are drawn.
+            scaler: of the loss, if there is one.
 
         Returns:
             How far it is; nowhere if there is no file.
@@ -69,6 +76,9 @@ class Unfinished:
             group["lr"] = lr
         model.load_state_dict(parts["model"])
         restore_generators(parts["generator"], device, self.path, generator)
+        # A file that was written before factors were kept has none; the training then finds it again.
+        if scaler is not None and facts.get("scaler") is not None:
+            restore_scaler(scaler, facts["scaler"], self.path)
         return progress
 
     def save_if_due(
@@ -76,23 +86,25 @@ class Unfinished:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
         progress: Progress,
     ) -> None:
         """Write the file if the last time is long ago; the arguments are those of :meth:`save`."""
         if time.perf_counter() - self.saved_at >= self.every:
-            self.save(model, optimizer, generator, progress)
+            self.save(model, optimizer, generator, scaler, progress)
 
     def save(
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
         progress: Progress,
     ) -> None:
         """Write the file.
 
         Args:
-            model, optimizer, generator: as :meth:`restore` takes them, between two epochs.
+            model, optimizer, generator, scaler: as :meth:`restore` takes them, between two epochs.
             progress: at least one epoch.
         """
         device, best = next(model.parameters()).device, cast(Best, progress.best)
@@ -110,6 +122,7 @@ class Unfinished:
             "guard": progress.guard,
             # The guard may have lowered it.
             "lr": [group["lr"] for group in optimizer.param_groups],
+            "scaler": None if scaler is None else scaler_facts(scaler),
         }
         tensors = {f"{part}/{name}": tensor for part, content in contents.items() for name, tensor in content.items()}
         make_folder(self.path.parent, "out")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from toy_translation import make_pairs, toy_options, write_pairs
+from toy_translation import make_pairs, prepared, spoils, toy_options, write_pairs
 from typer.testing import CliRunner
 
 from hkconv.cli.main import app
@@ -56,6 +56,24 @@ def test_train_prints_progress_and_what_to_do_next(hkconv, tmp_path):
     assert lines[1].startswith("best validation loss ")
     assert lines[2] == f"files: {tmp_path / 'run'}"
     assert lines[3] == f"score: hkconv translate score {tmp_path / 'run'} --test PREFIX"
+
+
+def test_train_says_what_the_guard_did(hkconv, tmp_path):
+    arguments = toy_arguments(tmp_path, steps=3, log_every=1)
+    # The second step, and when it is looked at again.
+    with prepared(spoils((2, 3))):
+        result = hkconv("translate", "train", *arguments)
+    assert result.exit_code == 0, result.output
+    words = "the training loss became nan in step 2; first not finite: the output of module 'encoder.0.feedforward'"
+    told = f"{words}; went back to step 1 with half the learning rate"
+    assert told in result.stderr.splitlines()
+    assert f"guard: {told}" in result.stdout.splitlines()
+    # Without its state the run begins again, and is spoilt again and again.
+    (tmp_path / "run" / "state.safetensors").unlink()
+    with prepared(spoils(range(2, 99))):
+        assert "; before that, the training loss became nan" in hkconv.fails(
+            "translate", "train", "--resume", tmp_path / "run"
+        )
 
 
 def test_train_stops_for_time_and_says_how_to_go_on(hkconv, tmp_path):

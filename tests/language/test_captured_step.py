@@ -52,6 +52,24 @@ def test_recording_leaves_no_trace_in_gradients_and_random_numbers(corpus, monke
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
+def test_a_step_that_is_watched_records_nothing(corpus, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    buckets = Buckets(corpus, 128, fill=True)
+    batches = [buckets.load(pairs) for pairs in buckets.shuffled(0, 0)[:2]]
+    found = []
+    for kind in (Step, CapturedStep):
+        torch.manual_seed(0)
+        model = create_translator("transformer", 200, 8, 2, 16, 1, dropout=0.3, max_length=64)
+        step = kind(model, lambda batch, model=model: model(batch.source, batch.target[:, :-1]).sum(), clip=1.0)
+        # Adam that counts on a GPU takes no step on a CPU.
+        monkeypatch.setattr(step, "_clip_and_move", lambda: torch.zeros(()))
+        loss, _ = step.unrecorded(batches, 0.5)
+        found.append([loss, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    assert (step.gradients, step.update) == ({}, None)
+    assert step.replays
+
+
 def test_a_machine_without_a_gpu(tmp_path):
     with pytest.raises(InputError, match="capture needs a CUDA device, got cpu"):
         train_translator(toy_recipe(tmp_path, capture=True))

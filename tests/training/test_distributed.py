@@ -116,7 +116,7 @@ def test_two_processes_have_the_loss_curve_of_one(two, case):
             assert found[case][score] == pytest.approx(alone[score], abs=tolerance, rel=0), score
 
 
-@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "translation", "whole"])
+@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "translation", "whole", "fault"])
 def test_processes_never_differ(two, case):
     assert two[0][case] == two[1][case]
 
@@ -138,6 +138,14 @@ def test_a_stopped_translation_of_two_processes_goes_on_as_if_nothing_had_been(t
     # The last line before the stop has a validation that the whole training has not.
     parts = [{**entry, "validation_loss": None} for entry in two[0]["parts"]]
     assert parts == [{**entry, "validation_loss": None} for entry in two[0]["whole"]]
+
+
+def test_processes_go_back_together_and_say_what_one_of_them_saw(two):
+    fault = two[0]["fault"]
+    assert "became nan in step 5; first not finite: the output of module 'encoder.0.feedforward';" in fault["guard"]
+    assert [entry["step"] for entry in fault["curve"]] == [3, 6]
+    # Noam's rate rises linearly here: twice as far, half of it.
+    assert fault["curve"][1]["lr"] == pytest.approx(fault["curve"][0]["lr"])
 
 
 def test_a_lost_process_leaves_the_best_weights_and_a_line(tmp_path):

@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,14 +18,17 @@ from hkconv.training.settings import Settings
 from hkconv.training.tensor_files import read_tensors, write_tensors
 from hkconv.training.unfinished import FILE, Unfinished
 
+from .watching import needs_cuda
+
 SETTINGS = Settings(epochs=8, patience=4, batch_size=7, seed=3)
+FP16 = replace(SETTINGS, precision="fp16")
 
 
 class Killed(BaseException):
     """Ends a training as a kill does: nothing is done in order."""
 
 
-def train(dataset, unfinished=None, on_epoch=None, name="hkn"):
+def train(dataset, unfinished=None, on_epoch=None, name="hkn", settings=SETTINGS, device="cpu"):
     """A training of its own, as a process of its own would begin it."""
     seed_everything(3)
     classes = None if dataset.task == "link" else dataset.num_classes
@@ -36,8 +41,8 @@ def train(dataset, unfinished=None, on_epoch=None, name="hkn"):
         task=dataset.task,
         dropout=0.3,
         **({"norm": "batch"} if name == "hkn" else {}),
-    )
-    return fit(model, dataset, dataset.splits[0], SETTINGS, on_epoch, unfinished=unfinished), model.state_dict()
+    ).to(device)
+    return fit(model, dataset, dataset.splits[0], settings, on_epoch, unfinished=unfinished), model.state_dict()
 
 
 def ending(error, at):
@@ -68,6 +73,37 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(kind, request, tmp
     # Killed after the third epoch, before it was kept.
     assert epochs == list(range(3, whole[0].epochs + 1))
     assert_equal(found, whole)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("error", [Killed, KeyboardInterrupt])
+def test_a_training_in_fp16_goes_on_with_its_factor(tree, tmp_path, monkeypatch, error, device):
+    """Three factors overflow and cost a step each; three steps later the fourth grows into one that does so again."""
+    growth = {"growth_factor": 2.0**40, "backoff_factor": 2.0**-40, "growth_interval": 3}
+    monkeypatch.setattr(torch.amp, "GradScaler", partial(torch.amp.GradScaler, init_scale=2.0**127, **growth))
+    run = partial(train, tree, name="mlp", settings=replace(FP16, patience=8), device=device)
+    whole = run()
+    assert whole[0].epochs == 8
+    unfinished = Unfinished(tmp_path, every=0)
+    if error is Killed:
+        with pytest.raises(Killed):
+            run(unfinished, ending(error, at=6))
+    else:
+        assert run(unfinished, ending(error, at=5))[0].interrupted
+    facts = read_tensors(tmp_path / FILE)[1]
+    assert len(facts["history"]) == 5
+    assert facts["scaler"] == {"scale": 2.0**7, "growth_tracker": 2}
+    assert_equal(run(unfinished), whole)
+
+
+def test_a_file_from_before_factors_were_kept_goes_on(tree, tmp_path):
+    whole = train(tree, name="mlp", settings=FP16)
+    train(tree, Unfinished(tmp_path, 0), ending(KeyboardInterrupt, at=3), name="mlp", settings=FP16)
+    tensors, facts = read_tensors(tmp_path / FILE)
+    # No gradient of this training overflows: the first factor is the last.
+    assert facts.pop("scaler")["scale"] == 2.0**16
+    write_tensors(tmp_path / FILE, tensors, facts)
+    assert_equal(train(tree, Unfinished(tmp_path, 0), name="mlp", settings=FP16), whole)
 
 
 @pytest.mark.parametrize("kind", ["tree", "molecules"])
@@ -142,10 +178,10 @@ def test_a_lowered_rate_stays_lowered(tree, tmp_path):
     optimizer.step()
     progress = loop.Progress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model, 2.5, "halved the rate")
     optimizer.param_groups[0]["lr"] = 0.125
-    Unfinished(tmp_path).save(model, optimizer, None, progress)
+    Unfinished(tmp_path).save(model, optimizer, None, None, progress)
     other = torch.nn.Linear(2, 2)
     restored = torch.optim.Adam(other.parameters(), lr=0.5)
-    found = Unfinished(tmp_path).restore(other, restored, None)
+    found = Unfinished(tmp_path).restore(other, restored, None, None)
     assert restored.param_groups[0]["lr"] == 0.125
     assert (found.history, found.seconds, found.best.epoch) == (progress.history, 2.5, 1)
     assert found.guard == "halved the rate"
@@ -166,7 +202,7 @@ def test_another_model_is_refused(tree, tmp_path):
 
 @pytest.fixture
 def kept(tree, tmp_path):
-    train(tree, Unfinished(tmp_path, 0), ending(KeyboardInterrupt, at=3), name="mlp")
+    train(tree, Unfinished(tmp_path, 0), ending(KeyboardInterrupt, at=3), name="mlp", settings=FP16)
     return tmp_path / FILE
 
 
@@ -184,7 +220,27 @@ def test_damaged_facts(tree, kept, key, value):
     tensors, facts = read_tensors(kept)
     write_tensors(kept, tensors, {**facts, key: value})
     with pytest.raises(InputError, match=r"is damaged: remove it to begin the training anew"):
-        train(tree, Unfinished(kept.parent, 0), name="mlp")
+        train(tree, Unfinished(kept.parent, 0), name="mlp", settings=FP16)
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        3,
+        {"scale": 8.0},
+        {"scale": "8", "growth_tracker": 1},
+        {"scale": float("nan"), "growth_tracker": 1},
+        {"scale": 1e39, "growth_tracker": 1},
+        {"scale": 0.0, "growth_tracker": 1},
+        {"scale": 8.0, "growth_tracker": -1},
+        {"scale": 8.0, "growth_tracker": 2**31},
+    ],
+)
+def test_a_damaged_factor(tree, kept, factor):
+    tensors, facts = read_tensors(kept)
+    write_tensors(kept, tensors, {**facts, "scaler": factor})
+    with pytest.raises(InputError, match="does not hold the factor of the loss"):
+        train(tree, Unfinished(kept.parent, 0), name="mlp", settings=FP16)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +263,7 @@ def test_damaged_tensors(tree, kept, name, change, words):
         tensors[name] = change(tensor)
     write_tensors(kept, tensors, facts)
     with pytest.raises(InputError, match=words):
-        train(tree, Unfinished(kept.parent, 0), name="mlp")
+        train(tree, Unfinished(kept.parent, 0), name="mlp", settings=FP16)
 
 
 @pytest.mark.parametrize("name", ["optimizer/99/step", "optimizer/x/step", "elsewhere/a"])
@@ -215,7 +271,7 @@ def test_unknown_tensors(tree, kept, name):
     tensors, facts = read_tensors(kept)
     write_tensors(kept, {**tensors, name: torch.zeros(1)}, facts)
     with pytest.raises(InputError, match="is damaged"):
-        train(tree, Unfinished(kept.parent, 0), name="mlp")
+        train(tree, Unfinished(kept.parent, 0), name="mlp", settings=FP16)
 
 
 @pytest.mark.parametrize("facts", ["[1]", "3", "{", json.dumps({"format_version": 2})])
@@ -224,7 +280,7 @@ def test_files_of_something_else(tree, kept, facts):
 
     save_file({"a": torch.zeros(1)}, kept, {"facts": facts})
     with pytest.raises(InputError, match=r"damaged|format version"):
-        train(tree, Unfinished(kept.parent, 0), name="mlp")
+        train(tree, Unfinished(kept.parent, 0), name="mlp", settings=FP16)
 
 
 @fuzzed(drawn=st.data())
@@ -239,6 +295,8 @@ def test_whatever_the_file_holds_only_input_errors_come_out(tree, kept, drawn):
             write_tensors(kept, tensors, values if isinstance(values, dict) else {})
         model = create("mlp", in_features=4, hidden_dim=6, num_classes=3, num_layers=2)
         with input_errors_alone():
-            Unfinished(kept.parent).restore(model, RiemannianAdam(model.parameters()), None)
+            Unfinished(kept.parent).restore(
+                model, RiemannianAdam(model.parameters()), None, torch.amp.GradScaler("cpu")
+            )
     finally:
         kept.write_bytes(sound)
