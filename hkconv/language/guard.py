@@ -58,16 +58,18 @@ class Guard:
         step = self.walk.progress.step
         raise FaultError(f"the validation loss became {loss} after step {step}; first not finite: {place}")
 
-    def recover(self, fault: FaultError) -> None:
-        """Go back to what was good and halve the learning rate; the second time raise."""
+    def recover(self, fault: FaultError) -> str:
+        """Go back to what was good and halve the learning rate; the second time raise. Returns what was done."""
         self.walk.go_back()
         progress = self.walk.progress
         if progress.guard is not None:
             raise DivergenceError(f"{fault}; before that, {progress.guard}; {ADVICE}")
         if non_finite_parameter(self.model) is not None:
             raise DivergenceError(f"{fault}; there is no finite state to go back to; {ADVICE}")
-        progress.guard = f"{fault}; went back to step {progress.step} with half the learning rate"
+        done = f"{fault}; went back to step {progress.step} with half the learning rate"
+        progress.guard = done
         self.walk.keep()
+        return done
 
     def _first_fault(self, losses: list[float], norms: list[float], largest_parameter: float) -> tuple[str, int] | None:
         """What was not finite first, and in which step."""

@@ -63,7 +63,7 @@ def test_a_training_that_fails_for_another_reason_is_one_line(monkeypatch):
 
     monkeypatch.setattr(NodeTask, "loss", loss)
     (entry,) = run_long(plan(variants=("hkn",)))["trainings"]
-    assert entry["failed"] == "this"
+    assert entry["failed"] == "MemoryError: no room for this"
     assert "finite" not in entry
 
 
