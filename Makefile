@@ -27,8 +27,8 @@ clean:
 	rm -rf .venv site
 
 .venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-	  || { echo "hkconv needs Python 3.10 or newer; try: make demo PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "hkconv needs Python 3.11 or newer; try: make demo PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: .venv/bin/python pyproject.toml constraints.txt

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hkconv.errors import InputError
 
 SECONDS, NIGHTLY_SECONDS = 5, 60
-BATCH = 50
+# Few, because the time is looked at between batches, and one example may take a second.
+BATCH = 10
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 QUIET = settings(
     max_examples=BATCH,

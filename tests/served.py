@@ -174,7 +174,7 @@ async def ask_from_many_clients(address: str, questions: list[Question], clients
                 else:
                     tally.wrong.append(str(answer))
             writer.close()
-        except (OSError, EOFError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError, EOFError) as error:
             tally.lost.append(repr(error))
 
     await asyncio.gather(*(ask_for_long(random.Random(number)) for number in range(clients)))

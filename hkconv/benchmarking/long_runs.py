@@ -114,7 +114,7 @@ def _train(plan: LongPlan, dataset: Dataset, variant: str) -> dict[str, Any]:
         result, fault = error.best, str(error)
     # A training that fails for another reason, such as memory, says nothing about the next.
     except Exception as error:
-        return {**about, "failed": failure_line(error)}
+        return {**about, "failed": failure_line(f"{type(error).__name__}: {error}")}
     return {**about, "finite": fault is None, "fault": fault, "largest_radius": radius.value(), **_scores(result)}
 
 

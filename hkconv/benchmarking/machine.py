@@ -2,7 +2,7 @@
 
 import os
 import platform
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def header(benchmark: str, device: torch.device, seed: int, protocol: dict[str, 
     return {
         "benchmark": benchmark,
         "device": device.type,
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(device),
         "versions": describe_software(),
         "seed": seed,

@@ -92,7 +92,7 @@ def _measure_graphs(title: str, graphs: list["Data"], sample: int | None, seed: 
     from hkconv.data.hyperbolicity import gromov_delta
 
     start = time.monotonic()
-    results = []
+    results: list[Hyperbolicity] = []
     with _status() as show:
         for graph in graphs:
             show(f"graph {len(results) + 1} of {len(graphs)}")

@@ -1,9 +1,10 @@
 """The command ``hkconv``: its subcommands, and how each ends when something was wrong or it was interrupted."""
 
 import errno
+import io
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -41,7 +42,7 @@ LONGEST = 2000
 class _Commands(TyperGroup):
     """Turns what a user did wrong into one line and an exit code, for all commands alike."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer makes no other contexts
         try:
             result = super().invoke(ctx)
             # Standard output may be a file on a full disk.
@@ -132,6 +133,6 @@ def run() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # A terminal or pipe that knows no `±` shows `?` instead of failing.
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")
+        cast(io.TextIOWrapper, stream).reconfigure(errors="replace")
     heed_sigterm()
     app(prog_name="hkconv")

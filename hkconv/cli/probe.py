@@ -89,6 +89,6 @@ def _print_found(found: "ProbedRun") -> None:
         facts = sentences.summary()
         left_out = facts["too_long"] + facts["unreadable"]
         unknown = f"{100 * facts['unknown_share']:.2f} % of the subwords unknown"
-        typer.echo(f"{part}: {count(facts['sentences'], 'sentence')}, {left_out} left out, {unknown}")
+        typer.echo(f"{part}: {count(int(facts['sentences']), 'sentence')}, {left_out} left out, {unknown}")
     for path in found.files:
         typer.echo(f"written: {path}")

@@ -1,6 +1,7 @@
 """What one sees while a run trains: a bar on a terminal, a line for each training in a pipe."""
 
 import sys
+from typing import cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -56,6 +57,8 @@ class ProgressReporter(Reporter):
 
     def cell_ended(self, result: CellResult) -> None:
         if not self.is_terminal:
-            scores = f"validation {percent(result.val_metric)} %, test {percent(result.test_metric)} %"
+            # A run hides no test part.
+            test = cast(float, result.test_metric)
+            scores = f"validation {percent(result.val_metric)} %, test {percent(test)} %"
             line = f"{result.cell} ({self.done}/{self.total}): {scores}, {result.epochs} epochs, {result.seconds:.1f} s"
             print(line, file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ def recipe_option(entry: Field) -> inspect.Parameter:
     rule = rule_of(entry)
     kind = str if rule.kind in (tuple, list) else rule.kind
     if entry.name == "dataset":
-        return option(entry.name, kind, typer.Argument(help=rule.help, show_default=entry.default))
+        return option(entry.name, kind, typer.Argument(help=rule.help, show_default=str(entry.default)))
     name = entry.name.replace("_", "-")
     names = [f"--{name}/--no-{name}" if kind is bool else f"--{name}", *ALIASES.get(entry.name, [])]
     words = [*rule.choices, "none"] if rule.optional else rule.choices

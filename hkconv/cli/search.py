@@ -84,7 +84,7 @@ def _signature() -> inspect.Signature:
     return inspect.Signature([dataset, *own, out, *others])
 
 
-search.__signature__ = _signature()
+search.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
 
 
 class _Display:

@@ -66,7 +66,7 @@ def _signature() -> inspect.Signature:
     return inspect.Signature([*map(recipe_option, fields(Recipe)), recipe, resume])
 
 
-train.__signature__ = _signature()
+train.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
 
 
 def _print_summary(summary: "RunSummary") -> None:
@@ -98,7 +98,7 @@ def _footer(summary: "RunSummary") -> list[str]:
         shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
     lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
-    if summary.sampler is not None:
+    if summary.sampler is not None and recipe.neighbors is not None:
         sizes = ", ".join("all" if number < 0 else str(number) for number in recipe.neighbors)
         batches = f"batches of {count(recipe.batch_size, 'node')}, {sizes} neighbours a layer"
         lines.insert(2, f"{batches}, sampled by {SAMPLERS[summary.sampler]}")

@@ -79,7 +79,7 @@ def _train_signature() -> inspect.Signature:
     return inspect.Signature([*map(recipe_option, fields(TranslationRecipe)), resume])
 
 
-train.__signature__ = _train_signature()
+train.__signature__ = _train_signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
 translate.command()(train)
 
 

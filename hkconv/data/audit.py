@@ -1,8 +1,9 @@
 """What can be wrong with a dataset and its splits before any model is trained: leaks first, then the graph itself."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -166,14 +167,14 @@ def audit_dataset(
     """
     dataset = load(name, root=root, protocol=protocol, undirected=False)
     if isinstance(dataset, LinkDataset):
-        dataset = load(name, root=root, protocol=protocol, undirected=False, task="node")
+        dataset = cast(NodeDataset, load(name, root=root, protocol=protocol, undirected=False, task="node"))
     check_split_file(split_file, protocol, dataset.task)
     if split_file is None:
         return audit_splits(dataset, [split.parts for split in dataset.splits], dataset.protocol)
     return audit_splits(dataset, read_split_parts(split_file, len(dataset.labels)), OWN)
 
 
-def audit_splits(dataset: NodeDataset | GraphDataset, splits: list[Mapping[str, Tensor]], protocol: str) -> Audit:
+def audit_splits(dataset: NodeDataset | GraphDataset, splits: Sequence[Mapping[str, Tensor]], protocol: str) -> Audit:
     """Audit splits of a dataset, which may overlap.
 
     Args:

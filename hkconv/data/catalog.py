@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch_geometric.data import Data
@@ -218,19 +219,19 @@ def load(
     # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
     are_usual = task != "link" and protocol == CLEAN and split_file is None
     dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
-    is_of_graphs = isinstance(dataset, GraphDataset)
-    for graph in dataset.graphs if is_of_graphs else [dataset.graph]:
-        if undirected and not is_of_graphs:
+    for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
+        if undirected and not isinstance(dataset, GraphDataset):
             both_directions(graph)
         graph.x = prepare_features(
             graph.x,
             entry.name,
             normalize_features=normalize_features,
             log_features=log_features,
-            are_columns=is_of_graphs and dataset.num_columns is not None,
+            are_columns=isinstance(dataset, GraphDataset) and dataset.num_columns is not None,
         )
     if task == "link":
-        return _as_links(dataset, num_splits, seed)
+        # No dataset of graphs has this task.
+        return _as_links(cast(NodeDataset, dataset), num_splits, seed)
     return dataset if are_usual else _divided_otherwise(dataset, split_file, num_splits)
 
 
@@ -323,11 +324,10 @@ def _plain(data: Data) -> Data:
 
 
 def _location(origin: Origin, root: Path) -> str:
-    if isinstance(origin, Molecules):
-        origin = origin.raw
-    if not isinstance(origin, Source):
+    source = origin.raw if isinstance(origin, Molecules) else origin
+    if not isinstance(source, Source):
         return "embedded"
-    folder = root / origin.folder
-    if not origin.missing(root):
+    folder = root / source.folder
+    if not source.missing(root):
         return str(folder)
-    return f"download to {folder}" if origin.can_download else f"absent: {folder}"
+    return f"download to {folder}" if source.can_download else f"absent: {folder}"

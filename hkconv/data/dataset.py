@@ -297,7 +297,7 @@ class LinkDataset:
         return self.graph.x.size(1)
 
 
-AnyDataset = TypeVar("AnyDataset", NodeDataset, GraphDataset, LinkDataset)
+AnyDataset = TypeVar("AnyDataset", bound=NodeDataset | GraphDataset | LinkDataset)
 
 
 def hide_test(dataset: AnyDataset) -> AnyDataset:
@@ -309,7 +309,8 @@ def hide_test(dataset: AnyDataset) -> AnyDataset:
     Returns:
         The same graphs; nodes to be tested stay in a graph with their features, as they do in training.
     """
-    return replace(dataset, splits=[split.without_test() for split in dataset.splits])
+    hidden = [split.without_test() for split in dataset.splits]
+    return replace(dataset, splits=hidden)  # type: ignore[arg-type]  # they are of the kind of this dataset's splits
 
 
 def _present(parts: dict[str, Tensor | None]) -> dict[str, Tensor]:

@@ -36,9 +36,15 @@ WORD = 64
 # Types are told apart on a grid of so many distances to x and to y; longer ones share a cell with their like.
 CELLS = 16
 
+# What _limits returns; and the head of each cell's chain, the members of all chains, and who follows each.
+Limits = tuple[int, int, int, int, int]
+Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 @njit(**KERNEL)
-def walk(sources, pointer, neighbor, distance, ends):
+def walk(
+    sources: np.ndarray, pointer: np.ndarray, neighbor: np.ndarray, distance: np.ndarray, ends: np.ndarray
+) -> bool:
     """Distances from some nodes, and the nodes that have no neighbour farther away.
 
     Args:
@@ -77,7 +83,7 @@ def walk(sources, pointer, neighbor, distance, ends):
 
 
 @njit(**KERNEL)
-def keep_mutual(first, last, ends, far):
+def keep_mutual(first: int, last: int, ends: np.ndarray, far: np.ndarray) -> None:
     """Rows ``first`` to ``last`` of the far-apart pairs: each node is an end of the walk from the other."""
     for u in range(first, last):
         far[u] = 0
@@ -87,7 +93,7 @@ def keep_mutual(first, last, ends, far):
 
 
 @njit(**KERNEL)
-def has_levels(first, last, distance, far, levels):
+def has_levels(first: int, last: int, distance: np.ndarray, far: np.ndarray, levels: np.ndarray) -> None:
     """Mark which distances the pairs in ``far`` have, of the nodes ``first`` to ``last`` with all others."""
     for u in range(first, last):
         for v in range(distance.shape[0]):
@@ -96,7 +102,7 @@ def has_levels(first, last, distance, far, levels):
 
 
 @njit(**KERNEL)
-def keep_level(first, last, distance, far, level, partners):
+def keep_level(first: int, last: int, distance: np.ndarray, far: np.ndarray, level: int, partners: np.ndarray) -> None:
     """Rows ``first`` to ``last`` of the pairs in ``far`` at the distance ``level``."""
     nodes = distance.shape[0]
     for u in range(first, last):
@@ -110,7 +116,17 @@ def keep_level(first, last, distance, far, level, partners):
 
 
 @njit(**KERNEL)
-def search(first, last, level, twice, distance, far, partners, live, found):
+def search(
+    first: int,
+    last: int,
+    level: int,
+    twice: int,
+    distance: np.ndarray,
+    far: np.ndarray,
+    partners: np.ndarray,
+    live: np.ndarray,
+    found: np.ndarray,
+) -> int:
     """Look for quadruples of a pair in ``far`` and one in ``partners`` that are better than what is known.
 
     Args:
@@ -151,7 +167,7 @@ def search(first, last, level, twice, distance, far, partners, live, found):
 
 
 @njit(**PART)
-def _limits(longest, level, goal):
+def _limits(longest: int, level: int, goal: int) -> Limits:
     """For 2 tau of at least ``goal``: R, the least distance, the most, the largest sum, and the width of a cell."""
     reach = longest + level - goal
     least = (goal + 1) // 2
@@ -159,7 +175,15 @@ def _limits(longest, level, goal):
 
 
 @njit(**PART)
-def _sort(candidates, from_x, from_y, limits, head, members, follower):
+def _sort(
+    candidates: np.ndarray,
+    from_x: np.ndarray,
+    from_y: np.ndarray,
+    limits: Limits,
+    head: np.ndarray,
+    members: np.ndarray,
+    follower: np.ndarray,
+) -> None:
     """Chain the nodes that v or w may be, cell by cell: each names the place of the one that follows it, or -1."""
     _, least, most, largest_sum, width = limits
     head[:] = -1
@@ -175,7 +199,17 @@ def _sort(candidates, from_x, from_y, limits, head, members, follower):
 
 
 @njit(**PART)
-def _compare(x, y, level, limits, distance, partners, cells, wanted, found):
+def _compare(
+    x: int,
+    y: int,
+    level: int,
+    limits: Limits,
+    distance: np.ndarray,
+    partners: np.ndarray,
+    cells: Cells,
+    wanted: np.ndarray,
+    found: np.ndarray,
+) -> int:
     """2 tau of the first pair v, w that reaches the goal, else -1."""
     reach, least, _, _, width = limits
     head, members, follower = cells
@@ -200,7 +234,7 @@ def _compare(x, y, level, limits, distance, partners, cells, wanted, found):
 
 
 @njit(**PART)
-def _collect(last_row, last_column, cells, wanted):
+def _collect(last_row: int, last_column: int, cells: Cells, wanted: np.ndarray) -> bool:
     """Set the bits of the nodes in the cells up to these; False if there are none."""
     head, members, follower = cells
     wanted[:] = 0
@@ -216,7 +250,17 @@ def _collect(last_row, last_column, cells, wanted):
 
 
 @njit(**PART)
-def _check(x, y, v, word, both, level, reach, distance, found):
+def _check(
+    x: int,
+    y: int,
+    v: int,
+    word: int,
+    both: np.uint64,
+    level: int,
+    reach: int,
+    distance: np.ndarray,
+    found: np.ndarray,
+) -> int:
     """2 tau of the first w in a word of bits that reaches the goal, else -1; cells wider than 1 hold others too."""
     for w in range(word * WORD, min((word + 1) * WORD, distance.shape[0])):
         if both & _bit(w):
@@ -228,10 +272,10 @@ def _check(x, y, v, word, both, level, reach, distance, found):
 
 
 @njit(**PART)
-def _bit(node):
+def _bit(node: int) -> np.uint64:
     return np.uint64(1) << np.uint64(node % WORD)
 
 
 @njit(**PART)
-def _has(bits, row, node):
+def _has(bits: np.ndarray, row: int, node: int) -> bool:
     return bits[row, node // WORD] & _bit(node) != 0

@@ -1,5 +1,6 @@
 """Graphs that are the same but for the order of their nodes."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,7 +58,7 @@ def _refined(colours: Tensor, edge_index: Tensor, generator: torch.Generator) ->
     return same_tuples(colours, heard.index_add(0, target, codes[source]), told.index_add(0, source, codes[target]))
 
 
-def _grouped(keys: dict[int, object]) -> list[list[int]]:
+def _grouped(keys: Mapping[int, object]) -> list[list[int]]:
     """The indices with equal keys together."""
     groups: dict[object, list[int]] = {}
     for index, key in keys.items():

@@ -15,6 +15,7 @@ what else is in the batch, except for how many steps away the node is.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader, NodeLoader
-from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
 
 from hkconv.errors import InputError
 from hkconv.ops.neighbors import find_neighbors
@@ -111,7 +112,7 @@ class NumbaNeighborSampler(BaseSampler):
     def __init__(self, neighbors: InNeighbors, num_neighbors: Sequence[int], generator: torch.Generator | None = None):
         self.neighbors, self.num_neighbors, self.generator = neighbors, check_num_neighbors(num_neighbors), generator
 
-    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs) -> SamplerOutput:
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
         """The nodes of a batch with a sample of their neighbours, of the neighbours of these, and so on."""
         # Each worker would start with the same copy of the generator; torch seeds its own differently in each.
         generator = self.generator if get_worker_info() is None else None
@@ -120,7 +121,7 @@ class NumbaNeighborSampler(BaseSampler):
         found.metadata = (index.input_id, index.time)
         return found
 
-    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling=None) -> SamplerOutput:
+    def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
         """Not offered: links are trained on all at once."""
         raise NotImplementedError("NumbaNeighborSampler samples from nodes, not from edges")
 
@@ -139,7 +140,7 @@ def neighbor_loader(
     *,
     neighbors: InNeighbors | None = None,
     generator: torch.Generator | None = None,
-    **options,
+    **options: Any,
 ) -> NodeLoader:
     """A loader of mini-batches of nodes with samples of their neighbours: PyG's, where its packages are installed.
 
@@ -170,7 +171,14 @@ def check_num_neighbors(num_neighbors: Sequence[int]) -> tuple[int, ...]:
 
 
 @njit(**KERNEL)
-def _walk(start, limits, seed, pointer, source, number):
+def _walk(
+    start: np.ndarray,
+    limits: np.ndarray,
+    seed: np.uint64,
+    pointer: np.ndarray,
+    source: np.ndarray,
+    number: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """All steps of a walk. It is one call, which Ctrl-C cannot end with numbers left behind.
 
     Args:
@@ -202,7 +210,16 @@ def _walk(start, limits, seed, pointer, source, number):
 
 
 @njit(**KERNEL)
-def _step(nodes, first, known, limit, seed, pointer, source, number):
+def _step(
+    nodes: np.ndarray,
+    first: int,
+    known: int,
+    limit: int,
+    seed: np.uint64,
+    pointer: np.ndarray,
+    source: np.ndarray,
+    number: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Draw edges into some nodes and give numbers to the sources that have none.
 
     Args:
@@ -239,7 +256,7 @@ def _step(nodes, first, known, limit, seed, pointer, source, number):
 
 
 @njit(**PART)
-def _draw(node, limit, seed, pointer, out):
+def _draw(node: int, limit: int, seed: np.uint64, pointer: np.ndarray, out: np.ndarray) -> int:
     """Write the places of the edges that are drawn for a node to ``out`` and return how many there are.
 
     By Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987): to a subset of size i of the first m edges
@@ -271,7 +288,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(**PART)
-def _scramble(state):
+def _scramble(state: np.uint64) -> np.uint64:
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))

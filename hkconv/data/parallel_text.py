@@ -4,12 +4,12 @@ Whatever is wrong with a file is found while it is read, and named with the file
 """
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
 
 from hkconv.errors import InputError
 
@@ -107,6 +107,6 @@ def _find(path: Path) -> Path:
     raise InputError(f"parallel text not found: there is neither {path} nor {compressed.name} beside it")
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
     # As bytes, because text mode would also end lines at characters that belong to a sentence.
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

@@ -8,10 +8,14 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Mol
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +77,7 @@ def chemistry_versions() -> str:
     return f"RDKit {metadata.version('rdkit')}, OGB {metadata.version('ogb')}"
 
 
-def _without_valence_check(chem: ModuleType, smiles: str):
+def _without_valence_check(chem: ModuleType, smiles: str) -> "Mol | None":
     """What ``MolFromSmiles`` does step by step, going on where a step fails."""
     molecule = chem.MolFromSmiles(smiles, sanitize=False)
     if molecule is None:
@@ -92,7 +96,7 @@ def _chemistry() -> tuple[ModuleType, ModuleType, type]:
     # OGB asks PyPI for its newest version in a thread that a program without a network waits for at its end.
     # It does not where this package is missing.
     asker = sys.modules.get("outdated")
-    sys.modules["outdated"] = None
+    sys.modules["outdated"] = None  # type: ignore[assignment]  # so Python marks a missing one
     try:
         from ogb.utils import features
         from rdkit import Chem, rdBase

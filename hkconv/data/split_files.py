@@ -132,7 +132,7 @@ def write_masks(splits: Sequence[Split], count: int) -> bytes:
         for name, members in split.parts.items():
             masks[f"{name}_mask"][number, members.numpy()] = True
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **masks)
+    np.savez_compressed(buffer, **masks)  # type: ignore[arg-type]  # no mask has the name of an option
     return buffer.getvalue()
 
 

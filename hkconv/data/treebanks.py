@@ -8,9 +8,10 @@ optional and imported when first used; lines are counted here, so that an error 
 import functools
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -158,7 +159,7 @@ def _row(path: Path, number: int, line: str, expected: int) -> _Row | None:
 
 
 @functools.cache
-def _conllu():
+def _conllu() -> tuple[Callable[..., Any], type[Exception], Sequence[str], dict[str, Callable[..., Any]]]:
     """The package's reader of one row, its error, all columns, and how to read the two that hold numbers."""
     try:
         from conllu.exceptions import ParseException

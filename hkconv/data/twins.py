@@ -23,8 +23,8 @@ def same_neighbours(graph: Data) -> Tensor:
     Returns:
         (N,) int64.
     """
-    edges = coalesce(graph.edge_index).numpy()
-    sides = [_neighbour_lists(*edges, graph.num_nodes), _neighbour_lists(*edges[::-1], graph.num_nodes)]
+    source, target = coalesce(graph.edge_index).numpy()
+    sides = [_neighbour_lists(source, target, graph.num_nodes), _neighbour_lists(target, source, graph.num_nodes)]
     return _numbered(zip(*sides))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -141,7 +141,7 @@ def _circumstances(device: torch.device) -> dict[str, Any]:
         "device": describe_device(device),
         "versions": versions(),
         "commit": source_commit(),
-        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 

@@ -210,7 +210,7 @@ def _overlap(records: Iterable[Record]) -> dict[str, float]:
 
 
 def _test_to_train(records: Iterable[Record]) -> float | None:
-    sizes = [record.get("split_sizes") for record in records]
+    sizes = [record.get("split_sizes") or {} for record in records]
     if not sizes or not all(sizes):
         return None
     return fmean(size["test"] / size["train"] for size in sizes)

@@ -61,7 +61,7 @@ class Grid:
         figure = self.paper.get(dataset, {}).get(variant)
         if figure is None or figure[0] is None or figure[0] != figure[0]:
             return None
-        return Spread(*figure)
+        return Spread(figure[0], *figure[1:])
 
 
 def figures_table(grid: Grid) -> Table:
@@ -73,7 +73,7 @@ def figures_table(grid: Grid) -> Table:
     label = ", quick" if grid.quick else ""
     for variant in grid.variants:
         clean = [cell_text(grid.table, grid.cell(dataset, CLEAN, variant)) for dataset in grid.datasets]
-        kinds = {
+        kinds: dict[str, Sequence[str | Bold]] = {
             "paper": [_paper_text(grid, dataset, variant) for dataset in grid.datasets],
             PUBLISHED: [cell_text(grid.table, grid.cell(dataset, PUBLISHED, variant)) for dataset in grid.datasets],
             CLEAN: [Bold(text) if best[name] == variant else text for name, text in zip(grid.datasets, clean)],

@@ -138,8 +138,8 @@ def _html(block: Block) -> str:
         case Items(texts):
             return "<ul>\n" + "\n".join(f"<li>{html.escape(text)}</li>" for text in texts) + "\n</ul>"
         case Links(links):
-            lines = (f'<li><a href="{html.escape(quote(place))}">{html.escape(text)}</a></li>' for text, place in links)
-            return "<ul>\n" + "\n".join(lines) + "\n</ul>"
+            items = (f'<li><a href="{html.escape(quote(place))}">{html.escape(text)}</a></li>' for text, place in links)
+            return "<ul>\n" + "\n".join(items) + "\n</ul>"
         case Plot(_, svg, description):
             return f"<figure>\n{svg}\n<figcaption>{html.escape(description)}</figcaption>\n</figure>"
         case Table(head, rows):

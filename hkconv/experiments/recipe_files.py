@@ -224,7 +224,8 @@ def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tu
 def _read_variants(given: Any, folder: Path) -> tuple[str, dict[str, Any]]:
     """The system that variants are of, and the variants of one file or of several together."""
     names = given if isinstance(given, list) else [given]
-    of, variants = [], {}
+    of: list[str] = []
+    variants: dict[str, Any] = {}
     for name in names:
         shared = read_recipe_file(_file_in(folder / VARIANTS, name, "variants"))
         _check_keys(shared, ("of", "variants"), f"key of {VARIANTS}/{name}", required=("of", "variants"))

@@ -15,6 +15,7 @@ from hkconv.experiments.grids import Grid, PaperTable, figures_table
 from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
 from hkconv.experiments.pages import Block, Heading, Items, Links, Plot, Text, as_html, as_markdown
 from hkconv.experiments.store import RUNTIME
+from hkconv.experiments.store import Record as StoredRecord
 from hkconv.experiments.tuning_report import tuning_section
 from hkconv.training.files import make_folder, write_bytes
 
@@ -53,7 +54,7 @@ def build_report(
     problems: Iterable[object] = (),
     paper: Mapping[str, PaperTable] | None = None,
     plan: Iterable[Record] = (),
-    trials: Iterable[Record] = (),
+    trials: Iterable[StoredRecord] = (),
     explorer_pages: Sequence[str] = (),
 ) -> list[Block]:
     """The report as a list of blocks.

@@ -169,7 +169,10 @@ def _without_absent_data(
     for name, reason in summary.left_out.items():
         if name in order.choice.datasets or wanted <= set(absent):
             raise InputError(f"dataset {name!r} cannot be used: {reason}")
-    return tuple([cell for cell in some if cell.recipe.dataset not in absent] for some in (cells, timings))
+    return (
+        [cell for cell in cells if cell.recipe.dataset not in absent],
+        [timing for timing in timings if timing.recipe.dataset not in absent],
+    )
 
 
 class _Filling:

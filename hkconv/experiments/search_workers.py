@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -47,7 +47,7 @@ def run_workers(
 
 def _listen(workers: dict[Connection, SpawnProcess], on_trial: Callable[[int], None]) -> None:
     while workers:
-        for connection in wait(list(workers)):
+        for connection in cast(list[Connection], wait(list(workers))):
             try:
                 kind, content = connection.recv()
             except EOFError:

@@ -35,7 +35,8 @@ class TimeLeft:
     def estimate(self, cells: Iterable[TableCell], processes: int) -> float | None:
         """Seconds until some cells are trained by some processes; None as long as nothing is known."""
         expected = [self._expected(cell) for cell in cells]
-        return None if None in expected else sum(expected) / processes
+        known = [seconds for seconds in expected if seconds is not None]
+        return sum(known) / processes if len(known) == len(expected) else None
 
     def _add(self, key: tuple[str, ...], value: float) -> None:
         self.sums[key][0] += value

@@ -268,8 +268,9 @@ def _finding(place: tuple[str, str, str], trials: list[Trial], known: Mapping[st
     scored = []
     for trial in trials:
         records = [known.get(cell.identity) for cell in trial.cells]
-        if None not in records:
-            score, loss = (fmean(record[name] for record in records) for name in ("val", "val_loss"))
+        found = [record for record in records if record is not None]
+        if len(found) == len(records):
+            score, loss = (fmean(record[name] for record in found) for name in ("val", "val_loss"))
             scored.append((score, -loss, -trial.number, trial))
     if not scored:
         return []

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -77,14 +77,13 @@ def results_of(
         for _ in range(processes):
             occupy(None)
         while workers:
-            for connection in wait(list(workers)):
+            for connection in cast(list[Connection], wait(list(workers))):
                 worker, job = workers[connection]
                 result = worker.receive()
                 yield job, result
                 if isinstance(result, Lost):
                     del workers[connection]
-                    worker = None
-                occupy(worker)
+                occupy(None if isinstance(result, Lost) else worker)
     finally:
         for worker, _ in workers.values():
             worker.end()
@@ -120,7 +119,7 @@ def end_with_parent() -> None:
     """Let this process end as soon as its parent has: one that was killed cannot end its children."""
 
     def watch() -> None:
-        wait([multiprocessing.parent_process().sentinel])
+        wait([cast(BaseProcess, multiprocessing.parent_process()).sentinel])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -5,7 +5,7 @@ run that goes on from there sees what it would have seen.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -140,7 +140,7 @@ def training_batches(buckets: Buckets, seed: int, start: Position) -> Iterator[t
 
 def prefetch(
     buckets: Buckets, plan: Iterable[tuple[Position, np.ndarray]], device: torch.device
-) -> Iterator[tuple[Position, Batch]]:
+) -> Generator[tuple[Position, Batch], None, None]:
     """Load batches in a thread, some ahead, and hand them over on a device.
 
     To a GPU they go from pinned memory, so that the host waits neither for the disk nor for the copy.

@@ -4,6 +4,7 @@ A hyperbolic transformer is tens of thousands of small operations a step; a GPU 
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -69,7 +70,7 @@ class CapturedStep(Step):
     def _clear(self) -> None:
         torch._foreach_zero_(self._gradients())
 
-    def _accumulate(self, batch: Batch, tokens: int) -> Tensor:
+    def _accumulate(self, batch: Batch, tokens: int | Tensor) -> Tensor:
         if not self.replays:
             return super()._accumulate(batch, tokens)
         shape = batch.source.shape
@@ -102,4 +103,5 @@ class CapturedStep(Step):
         return Captured(function, self.model, undo, self.pool)
 
     def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.model.parameters()]
+        # All parameters have had one since the beginning.
+        return [cast(Tensor, parameter.grad) for parameter in self.model.parameters()]

@@ -119,8 +119,8 @@ def encode_corpus(text: ParallelText, tokenizer: "Tokenizer", max_length: int, f
                 digest.update(array.tobytes())
         if kept.pairs == 0:
             raise InputError(f"every pair of {text.source} is longer than max_length = {max_length} tokens: raise it")
-    digest = hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
-    info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=digest)
+    of_both = hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
+    info = CorpusInfo(**asdict(kept), max_length=max_length, id_type=id_type.str, digest=of_both)
     write_json(folder / f"{name}.json", asdict(info))
     return info
 

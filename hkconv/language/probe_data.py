@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from hkconv.models.translation.tokens import END, PAD, UNKNOWN
 from hkconv.nn.centroid import global_centroid_pool
 
 if TYPE_CHECKING:
+    from sacremoses import MosesTokenizer
     from tokenizers import Tokenizer
 
 BATCH_TOKENS = 16384
@@ -124,7 +125,8 @@ def tokenize_trees(trees: Sequence[DependencyTree], tokenizer: "Tokenizer", max_
             found.trees.append(tree)
             found.numbers.append(number)
             found.ids.append([*encoding.ids, END])
-            found.words.append([*encoding.word_ids, NO_WORD])
+            # Without special tokens every subword is of a word.
+            found.words.append([*cast(list[int], encoding.word_ids), NO_WORD])
     if not found.trees:
         raise InputError(
             f"no sentence of the treebank can be read by the encoder: {too_long} have {max_length} subwords "
@@ -162,7 +164,7 @@ class StateCache:
         """
         lengths = np.array([len(tree) for tree in sentences.trees])
         first_rows = np.cumsum(lengths) - lengths
-        files: list[np.ndarray] = []
+        files: list[np.memmap] = []
         for members in _similar_lengths(sentences.ids):
             source = _padded([sentences.ids[member] for member in members], PAD).to(device)
             words = _padded([sentences.words[member] for member in members], NO_WORD)
@@ -222,7 +224,7 @@ def _write(word: str, form: TextForm) -> str:
 
 
 @cache
-def _moses():
+def _moses() -> "MosesTokenizer":
     try:
         from sacremoses import MosesTokenizer
     except ImportError:

@@ -86,7 +86,15 @@ def probe_encoders(
     return results
 
 
-def _all_results(encoders, parts, batches, layers, drawn, device, seed) -> Iterator[ProbeResult]:
+def _all_results(
+    encoders: Mapping[str, Encoder],
+    parts: Mapping[str, TokenizedTrees],
+    batches: Mapping[str, list[TreeBatch]],
+    layers: Sequence[int] | None,
+    drawn: Sequence[int],
+    device: torch.device | str,
+    seed: int,
+) -> Iterator[ProbeResult]:
     yield _chain(batches, drawn)
     for name, encoder in encoders.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +106,13 @@ def _all_results(encoders, parts, batches, layers, drawn, device, seed) -> Itera
                 yield from _probe_layer(name, layer, data, drawn, seed)
 
 
-def _check_layers(encoder: Encoder, name: str, layers: Sequence[int] | None, sentences: TokenizedTrees, device) -> None:
+def _check_layers(
+    encoder: Encoder,
+    name: str,
+    layers: Sequence[int] | None,
+    sentences: TokenizedTrees,
+    device: torch.device | str,
+) -> None:
     shortest = min(sentences.ids, key=len)
     with torch.inference_mode():
         count = len(encoder.encoder_layers(torch.tensor([shortest], device=device)))
@@ -107,7 +121,9 @@ def _check_layers(encoder: Encoder, name: str, layers: Sequence[int] | None, sen
             raise InputError(f"layers must be 'all' or numbers from 0 to {count - 1}, which {name} has, got {layer}")
 
 
-def _load_layer(cache: StateCache, layer: int, batches: Mapping[str, list[TreeBatch]], device) -> dict[str, ProbeData]:
+def _load_layer(
+    cache: StateCache, layer: int, batches: Mapping[str, list[TreeBatch]], device: torch.device | str
+) -> dict[str, ProbeData]:
     """The states of a layer in a unit of their own: their root mean square deviation from the mean, in training.
 
     A probe's matrix can take up any factor, but from states a thousand times smaller it would learn more slowly.
@@ -128,7 +144,7 @@ def _probe_layer(
         probe, epochs = _trained(make, "distance", data, seeded_generator(seed, layer, number))
         dev, test = (Scores(*_score(probe, "distance", data[part]), *depth_scores[part]) for part in ("dev", "test"))
         predictions = _predictions(probe, "distance", data["test"])
-        epochs_of = {"distance": epochs, "depth": depth_epochs}
+        epochs_of: dict[Task, int] = {"distance": epochs, "depth": depth_epochs}
         yield ProbeResult(name, layer, kind, dev, test, epochs_of, _edges(predictions, drawn))
 
 

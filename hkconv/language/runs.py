@@ -19,7 +19,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
 
 def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
     """The translator of a recipe, untrained."""
-    own = {"hkn": {"kernel_size": recipe.kernel_size}, "bibert": {"folder": recipe.bert}}
+    own: dict[str, dict[str, Any]] = {"hkn": {"kernel_size": recipe.kernel_size}, "bibert": {"folder": recipe.bert}}
     return create_translator(
         recipe.model,
         tokenizer.get_vocab_size(),
@@ -176,7 +176,7 @@ def list_weights(folder: Path) -> list[Weights]:
         step, loss = facts.get("step"), facts.get("validation_loss")
         if type(step) is not int or type(loss) not in (int, float):
             raise InputError(f"checkpoint {path} is damaged: it does not say of which step it is and how good")
-        found.append(Weights(path, step, loss))
+        found.append(Weights(path, step, cast(float, loss)))
     return sorted(found, key=lambda entry: entry.step)
 
 
@@ -212,6 +212,7 @@ def check_vocabulary(facts: dict[str, Any], tokenizer: "Tokenizer", path: Path) 
 
 
 def _choose(found: list[Weights], weights: str, keep: int, folder: Path) -> list[Weights]:
-    if not found:
+    best = best_of(found)
+    if best is None:
         raise InputError(f"run {folder} has no weights yet: they are written at the first validation")
-    return {"best": [best_of(found)], "last": found[-1:], "average": found[-keep:]}[weights]
+    return {"best": [best], "last": found[-1:], "average": found[-keep:]}[weights]

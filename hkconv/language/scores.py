@@ -7,8 +7,12 @@ It is the higher of the two by a point or so, and the two must not be compared.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ def all_scores(
             them from ``references``.
         lowercase: ignore case on detokenised text too.
     """
+    tokenised: tuple[Sequence[str], Sequence[str]]
+    plain: Sequence[str]
+    raw: Sequence[str]
     if moses:
         tokenised, plain = (hypotheses, references), moses_detokenise(hypotheses, language)
         raw = moses_detokenise(references, language) if raw_references is None else raw_references
     else:
-        tokenised = tuple(moses_tokenise(lines, language) for lines in (hypotheses, references))
+        tokenised = moses_tokenise(hypotheses, language), moses_tokenise(references, language)
         plain, raw = hypotheses, references if raw_references is None else raw_references
     return [*detokenised_scores(plain, raw, lowercase=lowercase), tokenised_score(*tokenised)]
 
@@ -110,7 +117,7 @@ def moses_detokenise(lines: Sequence[str], language: str) -> list[str]:
     return [detokenizer.detokenize(line.split()) for line in lines]
 
 
-def _score(name: str, metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _score(name: str, metric: "Metric", hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     if len(hypotheses) != len(references):
         raise InputError(f"there are {len(hypotheses)} hypotheses for {len(references)} references")
     value = metric.corpus_score(list(hypotheses), [list(references)]).score

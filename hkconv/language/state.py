@@ -128,7 +128,7 @@ def _progress(facts: dict[str, Any], pending: dict[str, Tensor], device: torch.d
     try:
         stored = facts["progress"]
         position = Position(**stored["position"])
-        lists = {name: list(values.to(device).unbind()) for name, values in pending.items()}
+        lists: dict[str, Any] = {name: list(values.to(device).unbind()) for name, values in pending.items()}
         progress = Progress(**{**stored, "position": position}, **lists)
         whole = [progress.step, progress.target_tokens, progress.new_tokens, position.epoch, position.batch]
         is_sound = (

@@ -64,7 +64,7 @@ class Step:
     def _clear(self) -> None:
         self.optimizer.zero_grad()
 
-    def _accumulate(self, batch: Batch, tokens: int) -> Tensor:
+    def _accumulate(self, batch: Batch, tokens: int | Tensor) -> Tensor:
         loss = self.batch_loss(batch) / tokens
         loss.backward()
         return loss.detach()

@@ -8,6 +8,7 @@ belongs to its piece, so that ids turn back into the sentence they came from.
 import unicodedata
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hkconv.data.parallel_text import ParallelText
@@ -86,7 +87,7 @@ def _reading_specials_as_text(tokenizer: "Tokenizer") -> "Tokenizer":
     return tokenizer
 
 
-def _import_tokenizers():
+def _import_tokenizers() -> ModuleType:
     try:
         import tokenizers
     except ImportError:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -144,7 +144,7 @@ class Trainer:
     def _validate_and_save(self) -> None:
         """A line with the validation loss, the weights, and last the state, which says that all of it is there."""
         entry = self._log(validate=True)
-        weights = (self.folder, self.model, self.tokenizer, entry.step, entry.validation_loss)
+        weights = (self.folder, self.model, self.tokenizer, entry.step, cast(float, entry.validation_loss))
         self.processes.first(lambda: runs.write_weights(*weights))
         self._save_state()
         self.processes.first(lambda: runs.prune_weights(self.folder, self.recipe.keep))

@@ -62,7 +62,9 @@ def batch_trees(trees: Sequence[DependencyTree], device: torch.device | str = "c
     return batches
 
 
-def _batch(trees: Sequence[DependencyTree], members: np.ndarray, first_rows: np.ndarray, device) -> TreeBatch:
+def _batch(
+    trees: Sequence[DependencyTree], members: np.ndarray, first_rows: np.ndarray, device: torch.device | str
+) -> TreeBatch:
     def padded(values: Callable[[int], np.ndarray], padding: int = 0) -> Tensor:
         columns = [torch.from_numpy(np.asarray(values(member))) for member in members]
         return pad_sequence(columns, batch_first=True, padding_value=padding).to(device)

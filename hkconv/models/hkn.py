@@ -165,7 +165,7 @@ class HKN(Pretrained, HyperbolicNetwork):
             for _ in range(read_layers - 1)
         )
 
-    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None) -> Tensor:
         if not isinstance(self.embedding, StructureEmbedding):
             return super().embed(x, edge_index, edge_weight)
         return self.embedding(F.dropout(x, self.dropout, self.training), edge_index, edge_weight)

@@ -88,8 +88,8 @@ class HyperbolicNetwork(Readout):
         if self.classifier is None:
             self.reset_temperature()
 
-    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """The points of all nodes before the first layer, ``(N, hidden_dim+1)``."""
+    def embed(self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None) -> Tensor:
+        """The points of all nodes before the first layer, ``(N, hidden_dim+1)``; most need no edges for that."""
         return self.embedding(F.dropout(x, self.dropout, self.training))
 
     def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -197,10 +197,8 @@ class HKAttention(torch.nn.Module):
         kernel: dict[str, Any] = {}
         if self.linear is not None:
             shape = (self.num_heads, self.kernel_size)
-            linear = {
-                name: None if tensor is None else tensor.unflatten(0, shape)
-                for name, tensor in self.linear.named_tensors().items()
-            }
+            tensors = cast(dict[str, Tensor | None], self.linear.named_tensors())
+            linear = {name: None if tensor is None else tensor.unflatten(0, shape) for name, tensor in tensors.items()}
             # Only the spatial part is data: with a learned curvature the time coordinate follows it.
             kernel = {"own": own, "linear": linear, "points": lift(self.points[:, 1:], self.curvature)}
         rest: dict[str, Any] = {**kernel, "padding": padding, "causal": causal, "curvature": self.curvature}

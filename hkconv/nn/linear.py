@@ -11,7 +11,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn.common import full_precision, register_curvature
-from hkconv.ops.linear import hyperbolic_linear
+from hkconv.ops.linear import LinearTensors, hyperbolic_linear
 
 # λσ(0) = 1: a fresh layer puts its outputs at radius arsinh(1) ≈ 0.88 of the unit hyperboloid, where it is
 # neither flat nor saturated; gradients move it from there.
@@ -72,7 +72,7 @@ class HLinear(torch.nn.Module):
             if zero is not None:
                 torch.nn.init.zeros_(zero)
 
-    def named_tensors(self) -> dict[str, Tensor | None]:
+    def named_tensors(self) -> LinearTensors:
         """The parameters under the names that :func:`hkconv.ops.linear.hyperbolic_linear` takes."""
         return {
             "weight": self.weight,

@@ -10,6 +10,7 @@ factor of their own, :math:`R^2/\sqrt n`.
 """
 
 from types import ModuleType
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from torch import Tensor
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops import attention_reference
-from hkconv.ops.attention_pairs import Inputs, Kernel, PairGradients, Pairs
+from hkconv.ops.attention_pairs import Inputs, Kernel, KernelGradients, KernelInputs, PairGradients, Pairs
+from hkconv.ops.linear import LinearTensors
 
 _SCHEMA = ", ".join(
     [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
@@ -37,7 +39,7 @@ def attend(
     key: Tensor,
     value: Tensor,
     own: Tensor | None = None,
-    linear: dict[str, Tensor | None] | None = None,
+    linear: LinearTensors | None = None,
     points: Tensor | None = None,
     padding: Tensor | None = None,
     causal: bool = False,
@@ -47,8 +49,8 @@ def attend(
     R = curvature_radius(curvature)
     # Filled on the device: a copy from the host could not be captured in a CUDA graph.
     steepness = query.new_full((), (key.size(-1) - 1) ** -0.5) * (R * R)
-    linear = dict.fromkeys(LINEAR) if linear is None else linear
-    inputs = Inputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **linear)
+    parameters = dict.fromkeys(LINEAR) if linear is None else cast(dict[str, Tensor | None], linear)
+    inputs = Inputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **parameters)
     if isinstance(R, Tensor) or R != 1:
         return R * torch.ops.hkconv.hk_attention(*_on_unit_hyperboloid(inputs, R), causal)[0]
     return torch.ops.hkconv.hk_attention(*inputs, causal)[0]
@@ -58,14 +60,15 @@ def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
     """With points divided by R, the weights that see them are multiplied by it, and lengths shrink with the points."""
     value = inputs.value / R
     scaled = inputs._replace(query=inputs.query / R, key=inputs.key / R, value=value)
-    if inputs.own is None:
+    kernel = inputs.kernel
+    if kernel is None:
         return scaled
     return scaled._replace(
-        own=value if inputs.own is inputs.value else inputs.own / R,
-        weight=inputs.weight * R,
-        gate_weight=inputs.gate_weight * R,
-        log_scale=(inputs.log_scale.exp() / R).log(),
-        points=inputs.points / R,
+        own=value if inputs.own is inputs.value else kernel.own / R,
+        weight=kernel.weight * R,
+        gate_weight=kernel.gate_weight * R,
+        log_scale=(kernel.log_scale.exp() / R).log(),
+        points=kernel.points / R,
     )
 
 
@@ -80,9 +83,9 @@ def _backend(x: Tensor) -> ModuleType:
     return attention_cuda
 
 
-def _packed_weight(inputs: Inputs) -> Tensor:
+def _packed_weight(kernel: KernelInputs) -> Tensor:
     """Directions and gates below each other, ``(H, K(n+1), n+1)``."""
-    return torch.cat([inputs.weight.flatten(1, 2), inputs.gate_weight], dim=1)
+    return torch.cat([kernel.weight.flatten(1, 2), kernel.gate_weight], dim=1)
 
 
 def _product(points: Tensor, weight: Tensor) -> Tensor:
@@ -91,67 +94,74 @@ def _product(points: Tensor, weight: Tensor) -> Tensor:
 
 
 def _pairs(inputs: Inputs, causal: bool) -> Pairs:
-    kernel = None
-    if inputs.own is not None:
-        weight = _packed_weight(inputs)
-        bias = torch.zeros_like(inputs.weight[..., 0]) if inputs.bias is None else inputs.bias
-        gate_bias = torch.zeros_like(inputs.log_scale) if inputs.gate_bias is None else inputs.gate_bias
-        of_values = _product(inputs.value, weight)
-        kernel = Kernel(
-            inputs.own.contiguous(),
-            of_values,
-            of_values if _is_shared(inputs) else _product(inputs.own, weight),
-            torch.cat([bias.flatten(1), gate_bias], dim=1),
-            weight[..., 0].contiguous(),
-            inputs.log_scale.exp(),
-            inputs.points.contiguous(),
-        )
-    points = (x.contiguous() for x in (inputs.query, inputs.key, inputs.value))
+    kernel = None if inputs.kernel is None else _kernel(inputs.kernel, inputs.value)
+    query, key, value = (x.contiguous() for x in (inputs.query, inputs.key, inputs.value))
     padding = None if inputs.padding is None else inputs.padding.contiguous()
-    return Pairs(*points, inputs.steepness, padding, causal, kernel)
+    return Pairs(query, key, value, inputs.steepness, padding, causal, kernel)
 
 
-def _is_shared(inputs: Inputs) -> bool:
+def _kernel(inputs: KernelInputs, value: Tensor) -> Kernel:
+    weight = _packed_weight(inputs)
+    bias = torch.zeros_like(inputs.weight[..., 0]) if inputs.bias is None else inputs.bias
+    gate_bias = torch.zeros_like(inputs.log_scale) if inputs.gate_bias is None else inputs.gate_bias
+    of_values = _product(value, weight)
+    return Kernel(
+        inputs.own.contiguous(),
+        of_values,
+        of_values if _is_shared(inputs.own, value) else _product(inputs.own, weight),
+        torch.cat([bias.flatten(1), gate_bias], dim=1),
+        weight[..., 0].contiguous(),
+        inputs.log_scale.exp(),
+        inputs.points.contiguous(),
+    )
+
+
+def _is_shared(own: Tensor, value: Tensor) -> bool:
     """Whether queries stand at all the values' positions, which then need their products once."""
-    return inputs.own.data_ptr() == inputs.value.data_ptr() and inputs.own.shape == inputs.value.shape
+    return own.data_ptr() == value.data_ptr() and own.shape == value.shape
 
 
 @torch.library.impl("hkconv::hk_attention", ("cpu", "cuda"))
-def _forward(*arguments) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *tensors, causal = arguments
     inputs = Inputs(*tensors)
     return _backend(inputs.query).attend(_pairs(inputs, causal))
 
 
 @torch.library.impl("hkconv::hk_attention_backward", ("cpu", "cuda"))
-def _backward(*arguments) -> list[Tensor]:
+def _backward(*arguments: Any) -> list[Tensor]:
     *tensors, causal, out, mass, log_total, grad_out, points_too = arguments
     inputs = Inputs(*tensors)
     pairs = _pairs(inputs, causal)
-    found = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous(), points_too)
+    found: PairGradients = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous(), points_too)
     gradients = {"query": found.query, "key": found.key, "value": found.value, "steepness": found.steepness}
-    if pairs.kernel is not None:
-        gradients |= {"own": found.own, "points": found.points, **_through_products(inputs, found)}
+    if inputs.kernel is not None:
+        of_kernel = found.kernel
+        by_parameter = _through_products(inputs.kernel, inputs.value, of_kernel, found.value)
+        gradients |= {"own": of_kernel.own, "points": of_kernel.points, **by_parameter}
     return [gradients[name] if name in gradients else out.new_empty(0) for name in Inputs._fields]
 
 
-def _through_products(inputs: Inputs, found: PairGradients) -> dict[str, Tensor]:
+def _through_products(
+    inputs: KernelInputs, value: Tensor, found: KernelGradients, grad_value: Tensor
+) -> dict[str, Tensor]:
     """Add to the gradients of points what comes through the products; returns those of HLinear's parameters."""
     weight = _packed_weight(inputs)[..., 1:]
     by_bias = found.value_product.sum((1, 2))
-    if _is_shared(inputs):
+    if _is_shared(inputs.own, value):
         both = found.value_product.add_(found.own_product).flatten(1, 2)
-        by_weight = both.mT @ inputs.value[..., 1:].flatten(1, 2)
-        found.value[..., 1:] += (both @ weight).view_as(inputs.value[..., 1:])
+        by_weight = both.mT @ value[..., 1:].flatten(1, 2)
+        grad_value[..., 1:] += (both @ weight).view_as(value[..., 1:])
     else:
-        by_weight = 0
+        by_end = []
         for points, into, by_product in (
-            (inputs.value, found.value, found.value_product),
+            (value, grad_value, found.value_product),
             (inputs.own, found.own, found.own_product),
         ):
             by_product = by_product.flatten(1, 2)
-            by_weight = by_weight + by_product.mT @ points[..., 1:].flatten(1, 2)
+            by_end.append(by_product.mT @ points[..., 1:].flatten(1, 2))
             into[..., 1:] += (by_product @ weight).view_as(points[..., 1:])
+        by_weight = by_end[0] + by_end[1]
     by_weight = torch.cat([found.time.unsqueeze(-1), by_weight], dim=-1)
     K, n = inputs.weight.shape[1:3]
     parts = {
@@ -166,28 +176,29 @@ def _through_products(inputs: Inputs, found: PairGradients) -> dict[str, Tensor]
 
 
 @torch.library.register_fake("hkconv::hk_attention")
-def _shapes(*arguments) -> tuple[Tensor, Tensor, Tensor]:
-    query = arguments[0]
+def _shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    query: Tensor = arguments[0]
     return query.new_empty(query.shape), query.new_empty(query.shape[:-1]), query.new_empty(query.shape[:-1])
 
 
 @torch.library.register_fake("hkconv::hk_attention_backward")
-def _backward_shapes(*arguments) -> list[Tensor]:
+def _backward_shapes(*arguments: Any) -> list[Tensor]:
     inputs = Inputs(*arguments[: len(Inputs._fields)])._replace(padding=None)
+    kernel = inputs.kernel
+    if kernel is not None:
+        inputs = inputs._replace(bias=kernel.weight[..., 0], gate_bias=kernel.log_scale)
     if not arguments[-1]:
         inputs = inputs._replace(points=None)
-    if inputs.own is not None:
-        inputs = inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
     return [inputs.query.new_empty((0,) if value is None else value.shape) for value in inputs]
 
 
-def _save(ctx, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     *tensors, ctx.causal = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _gradient(ctx, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, out, mass, log_total = ctx.saved_tensors
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
         return _differentiable_gradient(Inputs(*tensors), ctx.causal, ctx.needs_input_grad, grad_out)
@@ -204,15 +215,13 @@ def _differentiable_gradient(
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because values and their own may be one tensor with two gradients.
-    inputs = Inputs(*(None if value is None else value.view_as(value) for value in given))
-    linear = None if inputs.own is None else {name: getattr(inputs, name) for name in LINEAR}
-    query, key, value, own, points = (
-        None if x is None else lift(x[..., 1:])
-        for x in (inputs.query, inputs.key, inputs.value, inputs.own, inputs.points)
-    )
+    inputs = Inputs._make(None if value is None else value.view_as(value) for value in given)
+    linear = None if inputs.own is None else cast(LinearTensors, {name: getattr(inputs, name) for name in LINEAR})
+    query, key, value = (lift(x[..., 1:]) for x in (inputs.query, inputs.key, inputs.value))
+    own, points = (None if x is None else lift(x[..., 1:]) for x in (inputs.own, inputs.points))
     out = attention_reference.attend(
         query, key, value, own, linear, points, inputs.padding, causal, steepness=inputs.steepness
     )
-    wanted = [x for x, need in zip(inputs, needed) if need]
+    wanted = [x for x, need in zip(inputs, needed) if need and x is not None]
     found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, materialize_grads=True))
     return *(next(found) if need else None for need in needed[: len(Inputs._fields)]), None

@@ -144,7 +144,7 @@ def attend(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         head = _head(pairs, number)
         results = [_rows(tensor[number]) for tensor in (out, mass, log_total)]
 
-        def walk(rows: slice, head=head, results=results) -> None:
+        def walk(rows: slice, head: Head = head, results: list[np.ndarray] = results) -> None:
             block = _list(rows, seen, head, steepness)
             points, masses, logs = (array[rows] for array in results)
             logs[:] = block.log_total
@@ -169,17 +169,24 @@ def gradients(
         given = [_rows(tensor[number]) for tensor in (*outputs[:2], grad_out)]
         found.append(_head_gradients(_head(pairs, number), given, seen, blocks, steepness, points_too))
     stacked = [torch.from_numpy(np.stack(arrays)) for arrays in zip(*found)]
+    query, key, value, by_steepness, *of_kernel = stacked
+    of_points = PairGradients(
+        query.view_as(pairs.query),
+        key.view_as(pairs.key),
+        value.view_as(pairs.value),
+        by_steepness.sum().to(grad_out.dtype),
+    )
     if pairs.kernel is None:
-        query, key, value, by_steepness = stacked
-        rest = []
-    else:
-        query, key, value, by_steepness, *rest = stacked
-        own, value_product, own_product, time, scale, points = rest
-        shapes = pairs.kernel.own, pairs.kernel.value_product, pairs.kernel.own_product
-        rest = [new.view_as(old) for new, old in zip((own, value_product, own_product), shapes)]
-        rest += [time, scale, points.sum(0)]
-    shaped = [new.view_as(old) for new, old in zip((query, key, value), (pairs.query, pairs.key, pairs.value))]
-    return PairGradients(*shaped, by_steepness.sum().to(grad_out.dtype), *rest)
+        return of_points
+    own, value_product, own_product, time, scale, points = of_kernel
+    return of_points._replace(
+        own=own.view_as(pairs.kernel.own),
+        value_product=value_product.view_as(pairs.kernel.value_product),
+        own_product=own_product.view_as(pairs.kernel.own_product),
+        time=time,
+        scale=scale,
+        points=points.sum(0),
+    )
 
 
 def _head_gradients(
@@ -190,10 +197,12 @@ def _head_gradients(
     grad_query = np.zeros_like(head.query)
     to_key, to_value = ([np.zeros_like(points) for _ in range(threads)] for points in (head.key, head.value))
     by_steepness = np.zeros(len(blocks))
-    own, to_product, shared = (), (), ()
+    own: list[np.ndarray] = []
+    to_product: list[np.ndarray] = []
+    shared: list[np.ndarray] = []
     if head.kernel:
         own_points, value_product, own_product, _, time, scale, points = head.kernel
-        own = np.zeros_like(own_points), np.zeros_like(own_product)
+        own = [np.zeros_like(own_points), np.zeros_like(own_product)]
         to_product = [np.zeros_like(value_product) for _ in range(threads)]
         shared = [
             np.zeros((len(blocks), *array.shape), array.dtype)
@@ -204,11 +213,14 @@ def _head_gradients(
         for number in range(part, len(blocks), threads):
             rows = blocks[number]
             block = _list(rows, seen, head, steepness)
-            mine = Given(*(array[rows] for array in given), np.zeros_like(given[1][rows]))
+            out, mass, grad_out = (array[rows] for array in given)
+            mine = Given(out, mass, grad_out, np.zeros_like(mass))
             grad_weight, grad_mean = np.zeros_like(block.weight), np.empty_like(mine.out)
             if head.kernel:
-                to_own = (array[rows] for array in own)
-                sums = Sums(to_value[part], to_product[part], *to_own, grad_weight, *(sums[number] for sums in shared))
+                to_own, to_own_product = (array[rows] for array in own)
+                time, scale, points = (sums[number] for sums in shared)
+                products = to_product[part], to_own, to_own_product
+                sums = Sums(to_value[part], *products, grad_weight, time, scale, points)
                 arrays = _arrays(head, block)
                 cpu.backward(0, len(mine.mass), block.group, False, arrays, True, mine, grad_mean, sums)
             else:
@@ -262,12 +274,12 @@ def _list(rows: slice, seen: Seen, head: Head, steepness: float) -> Block:
 
 
 def _head(pairs: Pairs, number: int) -> Head:
-    points = (_rows(x[number]) for x in (pairs.query, pairs.key, pairs.value))
+    query, key, value = (_rows(x[number]) for x in (pairs.query, pairs.key, pairs.value))
     if pairs.kernel is None:
-        return Head(*points, ())
+        return Head(query, key, value, ())
     *by_head, kernel_points = pairs.kernel
     own, value_product, own_product, bias, time, scale = (_rows(tensor[number]) for tensor in by_head)
-    return Head(*points, (own, value_product, own_product, bias, time, scale, kernel_points.numpy()))
+    return Head(query, key, value, (own, value_product, own_product, bias, time, scale, kernel_points.numpy()))
 
 
 def _rows(tensor: Tensor) -> np.ndarray:
@@ -276,8 +288,9 @@ def _rows(tensor: Tensor) -> np.ndarray:
 
 
 def _arrays(head: Head, block: Block) -> Arrays:
-    own, value_product, own_product, *rest = head.kernel
-    return Arrays(head.value, own[block.rows], value_product, own_product[block.rows], *rest, block.weight)
+    own, value_product, own_product, bias, time, scale, points = head.kernel
+    own, own_product = own[block.rows], own_product[block.rows]
+    return Arrays(head.value, own, value_product, own_product, bias, time, scale, points, block.weight)
 
 
 def _threads_for(blocks: list[slice]) -> int:

@@ -1,8 +1,20 @@
 """What the backends of attention exchange with :mod:`hkconv.ops.attention`: everything on the unit hyperboloid."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor
+
+
+class KernelInputs(NamedTuple):
+    """What HKConv's aggregation reads beside HyboNet's, as in :class:`Inputs`."""
+
+    own: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    gate_weight: Tensor
+    gate_bias: Tensor | None
+    log_scale: Tensor
+    points: Tensor
 
 
 class Inputs(NamedTuple):
@@ -30,6 +42,22 @@ class Inputs(NamedTuple):
     points: Tensor | None
     steepness: Tensor
     padding: Tensor | None
+
+    @property
+    def kernel(self) -> KernelInputs | None:
+        """``own`` to ``points``; None for HyboNet's aggregation."""
+        if self.own is None:
+            return None
+        # With the first come all of them but the biases, which are optional.
+        return KernelInputs(
+            self.own,
+            cast(Tensor, self.weight),
+            self.bias,
+            cast(Tensor, self.gate_weight),
+            self.gate_bias,
+            cast(Tensor, self.log_scale),
+            cast(Tensor, self.points),
+        )
 
 
 class Kernel(NamedTuple):
@@ -64,6 +92,17 @@ class Pairs(NamedTuple):
     kernel: Kernel | None
 
 
+class KernelGradients(NamedTuple):
+    """Gradients of :class:`Kernel`, as in :class:`PairGradients`."""
+
+    own: Tensor
+    value_product: Tensor
+    own_product: Tensor
+    time: Tensor
+    scale: Tensor
+    points: Tensor
+
+
 class PairGradients(NamedTuple):
     """Gradients of :class:`Pairs`, and of :class:`Kernel` if there is one; that of the biases follows from these."""
 
@@ -77,3 +116,8 @@ class PairGradients(NamedTuple):
     time: Tensor | None = None
     scale: Tensor | None = None
     points: Tensor | None = None
+
+    @property
+    def kernel(self) -> KernelGradients:
+        """Those of :class:`Kernel`, where there is one."""
+        return KernelGradients._make(getattr(self, name) for name in KernelGradients._fields)

@@ -1,11 +1,13 @@
 """Hyperbolic attention pair by pair in plain PyTorch: what every other backend must equal."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import centroid, dist, lift, ominus
-from hkconv.ops.linear import hyperbolic_linear
+from hkconv.ops.linear import LinearTensors, hyperbolic_linear
 from hkconv.ops.pieces import in_pieces
 from hkconv.ops.reference import kernel_centroid
 
@@ -15,7 +17,7 @@ def attend(
     key: Tensor,
     value: Tensor,
     own: Tensor | None = None,
-    linear: dict[str, Tensor | None] | None = None,
+    linear: LinearTensors | None = None,
     points: Tensor | None = None,
     padding: Tensor | None = None,
     causal: bool = False,
@@ -55,7 +57,9 @@ def attend(
         seen = visible(number, key.size(2), positions, padding, causal)
         distance = dist(query.unsqueeze(3), key.unsqueeze(2), curvature)
         weight = _softmax(-factor * distance.square(), seen)
-        message = value.unsqueeze(2) if own is None else _messages(value, own, linear, points, curvature)
+        # `own` comes with the parameters and the points of its kernel.
+        kernel = cast(LinearTensors, linear), cast(Tensor, points)
+        message = value.unsqueeze(2) if own is None else _messages(value, own, *kernel, curvature)
         out = centroid(message.expand(*weight.shape, -1), weight, -2, curvature)
         return lift(torch.where(seen.any(-1, keepdim=True), out[..., 1:], 0), curvature).movedim(2, 0)
 
@@ -86,16 +90,24 @@ def _softmax(score: Tensor, seen: Tensor) -> Tensor:
     return share / torch.where(total == 0, 1, total)
 
 
-def _messages(
-    value: Tensor, own: Tensor, linear: dict[str, Tensor | None], points: Tensor, curvature: Curvature
-) -> Tensor:
+def _messages(value: Tensor, own: Tensor, linear: LinearTensors, points: Tensor, curvature: Curvature) -> Tensor:
     """The points v_ij' of all pairs, ``(H, B, T, S, n+1)``."""
     heads = []
     for head, (v, o) in enumerate(zip(value, own)):
         relative = ominus(v.unsqueeze(1), o.unsqueeze(2), curvature)
-        maps = {name: None if tensor is None else tensor[head] for name, tensor in linear.items()}
+        maps: LinearTensors = {
+            "weight": linear["weight"][head],
+            "bias": _of_head(linear["bias"], head),
+            "gate_weight": linear["gate_weight"][head],
+            "gate_bias": _of_head(linear["gate_bias"], head),
+            "log_scale": linear["log_scale"][head],
+        }
         transformed = hyperbolic_linear(relative, **maps, curvature=curvature)
         correlation = dist(relative.unsqueeze(-2), points, curvature)
         found = kernel_centroid(transformed.flatten(0, 2), correlation.flatten(0, 2), curvature)
         heads.append(found.unflatten(0, relative.shape[:-1]))
     return torch.stack(heads)
+
+
+def _of_head(bias: Tensor | None, head: int) -> Tensor | None:
+    return None if bias is None else bias[head]

@@ -23,7 +23,7 @@ so do all bits of the result.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
@@ -863,18 +863,16 @@ def gradients(
     target, target_product, weight = to_target
     time, scale, points = (of_chunks.sum(0) for of_chunks in shared)
     bias = source_product.sum(0)
-    found = EdgeGradients(source, target, source_product, target_product, bias, time, scale, points, weight)
+    found = source, target, source_product, target_product, bias, time, scale, points, weight
     return EdgeGradients(*(torch.from_numpy(array) for array in found))
 
 
 def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Group]:
     dtype = inputs.source.numpy().dtype
+    tensors: list[Tensor | None] = [getattr(inputs, name) for name in Arrays._fields]
     absent = {"target_product": np.empty((0, 0), dtype), "weight": np.empty(0, dtype)}
     arrays = Arrays(
-        *(
-            absent[name] if value is None else value.contiguous().numpy()
-            for name, value in zip(Arrays._fields, inputs[: len(Arrays._fields)])
-        )
+        *(absent[name] if value is None else value.contiguous().numpy() for name, value in zip(Arrays._fields, tensors))
     )
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
     by_source = Group(neighbors.source_pointer.numpy(), neighbors.target.numpy(), neighbors.place.numpy())
@@ -900,7 +898,7 @@ def _shared_sums(arrays: Arrays, chunks: int, points_too: bool) -> tuple[np.ndar
     )
 
 
-def _added(copies: tuple[np.ndarray, ...]) -> np.ndarray:
+def _added(copies: Sequence[np.ndarray]) -> np.ndarray:
     total = copies[0]
     for copy in copies[1:]:
         total += copy

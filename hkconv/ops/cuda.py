@@ -437,7 +437,7 @@ def _backward(
                 grad_space = _points(grad_mean, ends, n, j, valid)
                 grad_time = tl.load(grad_mean + ends.to(tl.int64) * (n + 1), mask=valid, other=0)
             else:
-                grad_space = mean_space[None, :] + tl.zeros([B, NP], p.dtype)
+                grad_space = mean_space[None, :] + tl.zeros([B, NP], p.dtype)  # type: ignore[index]  # a row here
                 grad_time = mean_time + tl.zeros([B], p.dtype)
                 u, x = _points(source, ends, m, i, valid), own + everywhere
                 pu = _directions(source_product, ends, K, n, P, k, j, valid) + b

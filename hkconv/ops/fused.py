@@ -11,7 +11,7 @@ matter of a few multiplications around it.
 """
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops import reference
 from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
+from hkconv.ops.linear import LinearTensors
 from hkconv.ops.neighbors import Neighbors
 
 _SCHEMA = ", ".join(
@@ -41,7 +42,7 @@ def hk_aggregate(
     x_target: Tensor,
     neighbors: Neighbors,
     edge_weight: Tensor | None,
-    linear: dict[str, Tensor | None],
+    linear: LinearTensors,
     points: Tensor,
     relative: bool = True,
     curvature: Curvature = -1.0,
@@ -127,12 +128,12 @@ def _prepare(call: _Call) -> _Prepared:
     return _Prepared(packed, _edge_inputs(call, packed, *_products(call, packed)))
 
 
-def _forward(*arguments) -> tuple[Tensor, Tensor]:
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = _parse(arguments)
     return _backend(call.inputs.x_source).aggregate(_prepare(call).edge_inputs, call.neighbors)
 
 
-def _backward(*arguments) -> list[Tensor]:
+def _backward(*arguments: Any) -> list[Tensor]:
     call = _parse(arguments)
     return _gradients(call, _prepare(call), *arguments[-5:])
 
@@ -211,27 +212,31 @@ def _through_products(call: _Call, packed: Packed, found: EdgeGradients) -> Tens
 
 
 @torch.library.register_fake("hkconv::hk_conv")
-def _shapes(*arguments) -> tuple[Tensor, Tensor]:
+def _shapes(*arguments: Any) -> tuple[Tensor, Tensor]:
     inputs = _parse(arguments).inputs
     targets = inputs.x_target.size(0)
     return inputs.x_target.new_empty(targets, inputs.weight.size(1) + 1), inputs.x_target.new_empty(targets)
 
 
 @torch.library.register_fake("hkconv::hk_conv_backward")
-def _backward_shapes(*arguments) -> list[Tensor]:
+def _backward_shapes(*arguments: Any) -> list[Tensor]:
     inputs, points_too = _parse(arguments).inputs, arguments[-1]
-    shapes = inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
-    shapes = shapes if points_too else shapes._replace(points=None)
-    return [inputs.weight.new_empty((0,) if value is None else value.shape) for value in shapes]
+    shapes = [
+        None if value is None else value.shape
+        for value in inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
+    ]
+    if not points_too:
+        shapes[_POINTS] = None
+    return [inputs.weight.new_empty((0,) if shape is None else shape) for shape in shapes]
 
 
-def _save(ctx, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.relative = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
     *tensors, out, mass = ctx.saved_tensors
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out
     arguments = (*tensors, ctx.relative)
@@ -260,7 +265,7 @@ class _HKConv(torch.autograd.Function):
     """The operator without torch's dispatcher, the Python part of which takes longer than a small graph's kernels."""
 
     @staticmethod
-    def forward(ctx, *arguments) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         call = _parse(arguments)
         packed, edge_inputs = _prepare(call)
         outputs = _backend(call.inputs.x_source).aggregate(edge_inputs, call.neighbors)
@@ -271,7 +276,7 @@ class _HKConv(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
         *tensors, out, mass, weight, bias, time, scale, of_sources, of_targets = ctx.saved_tensors
         grads = torch.zeros_like(out) if grad_out is None else grad_out, grad_mass
         call = _parse((*tensors, ctx.relative))
@@ -289,14 +294,20 @@ def _differentiable_gradient(
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because sources and targets may be one tensor with two gradients.
-    inputs = Inputs(*(None if value is None else value.view_as(value) for value in call.inputs))
-    linear = {name: getattr(inputs, name) for name in ("weight", "bias", "gate_weight", "gate_bias", "log_scale")}
+    inputs = Inputs._make(None if value is None else value.view_as(value) for value in call.inputs)
+    linear: LinearTensors = {
+        "weight": inputs.weight,
+        "bias": inputs.bias,
+        "gate_weight": inputs.gate_weight,
+        "gate_bias": inputs.gate_bias,
+        "log_scale": inputs.log_scale,
+    }
     x_source, x_target, points = (lift(x[:, 1:]) for x in (inputs.x_source, inputs.x_target, inputs.points))
     edges = call.neighbors.edges()._replace(weight=inputs.edge_weight)
     out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, relative=call.relative)
     total = _total_weight(inputs.edge_weight, call.neighbors)
     unit_mass = torch.where(total > 0, mass / torch.where(total > 0, total, 1), 1)
-    wanted = [value for value, need in zip(inputs, needed) if need]
+    wanted = [value for value, need in zip(inputs, needed) if need and value is not None]
     given = [(output, grad) for output, grad in zip((out, unit_mass), grads) if grad is not None]
     found_outputs, found_grads = zip(*given)
     found = iter(torch.autograd.grad(found_outputs, wanted, found_grads, create_graph=True, allow_unused=True))

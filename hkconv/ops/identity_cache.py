@@ -17,7 +17,7 @@ class IdentityCache:
     values for several tags are kept side by side, so that none takes the place of one that was recorded.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._entries = WeakTensorKeyDictionary()
 
     def __len__(self) -> int:

@@ -4,8 +4,13 @@ A plain launch looks at every argument to find the compiled form, which costs th
 itself does, and more than the kernels of a small graph run for. Here the compiled form is kept under the constants.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from triton import JITFunction
 
 # What Triton compiles for: pointers that are multiples of this, and others.
 ALIGNMENT = 16
@@ -14,11 +19,11 @@ ALIGNMENT = 16
 class Launcher:
     """Calls a Triton kernel whose parameters are tensors, then numbers it does not specialise on, then constants."""
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: "JITFunction[Any]"):
         self.kernel = kernel
-        self._compiled = {}
+        self._compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
-    def __call__(self, grid: tuple[int, int], tensors: list[Tensor], *numbers: int, **constants) -> None:
+    def __call__(self, grid: tuple[int, int], tensors: list[Tensor], *numbers: int, **constants: Any) -> None:
         """Launch on the device of the tensors.
 
         Args:
@@ -35,7 +40,9 @@ class Launcher:
             with torch.cuda.device(device):
                 self._launch(grid, tensors, numbers, constants)
 
-    def _launch(self, grid: tuple[int, int], tensors: list[Tensor], numbers: tuple[int, ...], constants: dict) -> None:
+    def _launch(
+        self, grid: tuple[int, int], tensors: list[Tensor], numbers: tuple[int, ...], constants: dict[str, Any]
+    ) -> None:
         addresses = 0
         for tensor in tensors:
             addresses |= tensor.data_ptr()

@@ -1,6 +1,7 @@
 """HLinear as a function of its parameters: the fully hyperbolic linear map of Chen et al. (2021), section II-B."""
 
 from collections.abc import Callable
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -8,6 +9,16 @@ from torch.nn import functional as F
 
 from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.lorentz import lift
+
+
+class LinearTensors(TypedDict):
+    """The parameters of :func:`hyperbolic_linear` by name."""
+
+    weight: Tensor
+    bias: Tensor | None
+    gate_weight: Tensor
+    gate_bias: Tensor | None
+    log_scale: Tensor
 
 
 def hyperbolic_linear(

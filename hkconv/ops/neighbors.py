@@ -71,11 +71,11 @@ def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
 
     The values of a sparse matrix are not part of its structure: pass them as ``edge_weight``.
     """
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    source, target, _ = _read(edge_index, None, size)
-    for index, count, name in ((source, size[0], "sources"), (target, size[1], "targets")):
+    counts = (size, size) if isinstance(size, int) else (size[0], size[1])
+    source, target, _ = _read(edge_index, None, counts)
+    for index, count, name in ((source, counts[0], "sources"), (target, counts[1], "targets")):
         _raise_if_outside(index, count, f"edge_index ({name})")
-    found = sort_edges(source, target, size)
+    found = sort_edges(source, target, counts)
     # Looking at values is allowed here, so the lists of hubs need not keep room for all that there might be.
     hubs = {name: _used(getattr(found, name)) for name in ("target_hubs", "source_hubs")}
     return found._replace(**hubs)

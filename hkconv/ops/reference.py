@@ -8,7 +8,7 @@ from hkconv.geometry.centroid import effective_weight
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import dist, lift, ominus
 from hkconv.ops.centroid import segment_centroid
-from hkconv.ops.linear import hyperbolic_linear
+from hkconv.ops.linear import LinearTensors, hyperbolic_linear
 from hkconv.ops.neighbors import Edges
 from hkconv.ops.pieces import in_pieces
 
@@ -17,7 +17,7 @@ def hk_aggregate(
     x_source: Tensor,
     x_target: Tensor,
     edges: Edges,
-    linear: dict[str, Tensor | None],
+    linear: LinearTensors,
     points: Tensor,
     act: Callable[[Tensor], Tensor] | None = None,
     relative: bool = True,

@@ -15,6 +15,7 @@ All that comes after is a number an edge, in the order by target.
 """
 
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,11 +88,11 @@ def _backward_shapes(query: Tensor, key: Tensor, *arguments: Tensor) -> tuple[Te
     return query.new_empty(query.shape), key.new_empty(key.shape)
 
 
-def _save(ctx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradient(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     query, key, *neighbors = ctx.saved_tensors
     needed = ctx.needs_input_grad[:2]
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
@@ -132,11 +133,11 @@ def _totals_shape(values: Tensor, pointer: Tensor, target: Tensor) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
 
-def _save_segments(ctx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _save_segments(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[1:])
 
 
-def _totals_gradient(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+def _totals_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     return torch.ops.hkconv.edge_totals(grad, *ctx.saved_tensors), None, None
 
 

@@ -107,7 +107,7 @@ class Gate:
         """The body, empty where there is a refusal already or one with the body itself."""
         try:
             return await asyncio.wait_for(self._read(receive, refusal), self.limits.max_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             late = RefusalError(408, f"the body must arrive within {self.limits.max_seconds:g} seconds")
             return b"", refusal or late
 
@@ -115,7 +115,7 @@ class Gate:
         """Waits for a client that does not read, but not for ever: its place is taken from others."""
         try:
             await asyncio.wait_for(sending, self.limits.max_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise _GoneError from None
 
     async def _read(self, receive: Receive, refusal: RefusalError | None) -> tuple[bytes, RefusalError | None]:

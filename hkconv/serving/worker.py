@@ -30,7 +30,7 @@ class Worker:
         waiting = asyncio.wrap_future(self._thread.submit(question))
         try:
             return await asyncio.wait_for(waiting, self.max_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise RefusalError(
                 504, f"no answer within {self.max_seconds:g} seconds: ask for less, or later when fewer do"
             ) from None

@@ -4,6 +4,7 @@ The names below are imported when first used, so that the command line can show 
 """
 
 from importlib import import_module
+from typing import Any
 
 _HOMES = {
     "CheckpointInfo": "checkpoint",
@@ -24,7 +25,7 @@ _HOMES = {
 __all__ = list(_HOMES)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"hkconv.training.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hkconv.training' has no attribute {name!r}")

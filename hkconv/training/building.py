@@ -1,10 +1,10 @@
 """From a recipe to what it names: the dataset, the models and how to train them."""
 
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 from hkconv import models
-from hkconv.data import GraphDataset, Split, load
+from hkconv.data import GraphDataset, LinkDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
 from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
@@ -53,7 +53,8 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
         "num_classes": _num_classes(dataset),
     }
     if dataset.protocol == PUBLISHED:
-        description["overlap"] = _mean_overlap(dataset.splits)
+        # The paper's code divides nodes and graphs, never links.
+        description["overlap"] = _mean_overlap(cast(list[Split], dataset.splits))
     return description
 
 
@@ -79,8 +80,10 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
 
 def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
-    given = ("lr", "weight_decay", "epochs", "patience", "batch_size", "groupings", "neighbors")
-    given += ("precision", "compile", "capture")
+    given = (
+        *("lr", "weight_decay", "epochs", "patience", "batch_size", "groupings", "neighbors"),
+        *("precision", "compile", "capture"),
+    )
     return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
 
 
@@ -112,4 +115,4 @@ def _num_logits(dataset: Dataset) -> int | None:
 
 
 def _num_classes(dataset: Dataset) -> int | None:
-    return None if dataset.task == "link" else dataset.num_classes
+    return None if isinstance(dataset, LinkDataset) else dataset.num_classes

@@ -78,7 +78,7 @@ class Captured:
         function: Callable[[], Tensor],
         owner: torch.nn.Module,
         undo: Callable[[], None] | None = None,
-        pool: tuple[int, int] | None = None,
+        pool: "torch.cuda._POOL_HANDLE | None" = None,
         warm_ups: int = WARM_UPS,
     ):
         self.graph = torch.cuda.CUDAGraph()

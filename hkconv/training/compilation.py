@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import cast
 
 import torch
 
@@ -27,4 +28,5 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
         more for sizes that change.
     """
     check_compiler()
-    return torch.compile(model)
+    # torch promises a function; of a module it makes a module.
+    return cast(torch.nn.Module, torch.compile(model))

@@ -143,10 +143,7 @@ class Processes:
         """
         if not self.together:
             return values
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [_gradient(parameter) for parameter in parameters]
         flat = self.sum_(torch.cat([values, *(gradient.flatten() for gradient in gradients)]))
         summed, *pieces = flat.split([len(values), *(gradient.numel() for gradient in gradients)])
         torch._foreach_copy_(gradients, [piece.view_as(gradient) for piece, gradient in zip(pieces, gradients)])
@@ -282,6 +279,13 @@ _times_joined = count()
 
 
 @cache
+def _gradient(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter, which gets one of zeros if it has none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+    return parameter.grad
+
+
 def _meeting_place() -> dist.Store:
     """Where the processes of a launch find each other."""
     store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))

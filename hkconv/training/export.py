@@ -1,9 +1,11 @@
 """A trained HKN of a run as a program, see :mod:`hkconv.models.export`."""
 
 from pathlib import Path
+from typing import cast
 
 from hkconv.errors import InputError
 from hkconv.models.export import export_onnx, export_torch
+from hkconv.models.hkn import HKN
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.files import make_folder, write_bytes
 from hkconv.training.own_data import find_schema
@@ -34,7 +36,7 @@ def export_run(folder: Path | str, out: Path | str, format: str = "torch") -> Ce
     model, _ = load_checkpoint(folder / result.cell.folder, expected="hkn")
     schema = find_schema(folder)
     make_folder(out.parent, "out")
-    content = EXPORTERS[format](model, weighted=schema is not None and schema.is_weighted)
+    content = EXPORTERS[format](cast(HKN, model), weighted=schema is not None and schema.is_weighted)
     try:
         write_bytes(out, content)
     except OSError as error:

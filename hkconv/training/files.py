@@ -18,7 +18,7 @@ from hkconv.errors import InputError
 try:
     import fcntl
 except ImportError:  # Windows has no such locks.
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]  # it is looked at before every use
 
 PART = ".part"
 

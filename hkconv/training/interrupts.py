@@ -2,16 +2,17 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 
 class Interrupt:
     """The signal that arrived in a block of :func:`held_back`, if one did."""
 
     def __init__(self) -> None:
-        self.handlers = {}
+        self.handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self.number: int | None = None
 
     @property

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -142,7 +142,8 @@ def fit(
         if not progress.history:
             raise
         interrupted, divergence = True, error
-    best = progress.best
+    # At least one epoch was trained: without one, an interrupt was raised again.
+    best = cast(Best, progress.best)
     model.load_state_dict(best.weights)
     test = _test_score(model, task) if split.test is not None else None
     seconds = time.perf_counter() - started
@@ -189,7 +190,7 @@ class Progress:
     def goes_on(self, settings: Settings) -> bool:
         """Whether another epoch follows."""
         done = len(self.history)
-        return done < settings.epochs and (done == 0 or done - self.best.epoch < settings.patience)
+        return done < settings.epochs and (self.best is None or done - self.best.epoch < settings.patience)
 
     def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float, guard: str | None) -> "Progress":
         """How far it is after one more epoch, which left the model as it is."""

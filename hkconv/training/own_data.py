@@ -6,6 +6,7 @@ splits, as ``--split-file`` takes them.
 
 from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.own.loading import Preparation, load_again, load_own
@@ -34,7 +35,7 @@ def load_own_data(recipe: Recipe) -> NodeDataset | GraphDataset:
     if recipe.protocol == "published":
         raise InputError(f"protocol must be 'clean' for own data, got {recipe.protocol!r}")
     schema = None if recipe.out is None else find_schema(Path(recipe.out))
-    if schema is None:
+    if recipe.out is None or schema is None:
         if recipe.data is not None:
             raise InputError(f"data is the folder of named datasets, but {recipe.dataset} is own data: leave it out")
         return load_own(
@@ -57,7 +58,7 @@ def keep_own_data(folder: Path, dataset: NodeDataset | GraphDataset) -> None:
         dataset: with a schema.
     """
     write_bytes(folder / SPLITS_FILE, write_masks(dataset.splits, len(dataset.labels)))
-    write_json(folder / DATA_FILE, dataset.schema.as_dict())
+    write_json(folder / DATA_FILE, cast(Schema, dataset.schema).as_dict())
 
 
 def find_schema(folder: Path) -> Schema | None:

@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from types import ModuleType
 
 from hkconv.errors import InputError
 from hkconv.training.files import write_bytes
@@ -64,7 +65,7 @@ def _as_parquet(predictions: Predictions) -> bytes:
     return buffer.getvalue()
 
 
-def _pyarrow():
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
     try:
         import pyarrow
         from pyarrow import parquet

@@ -167,14 +167,17 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
         raise InputError(f"recipe {path} cannot be read ({error.strerror})") from None
     # Dates that are none, numbers of thousands of digits and nests of thousands of lists fail with errors of Python's.
     except Exception as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
+        place = _place(getattr(error, "problem_mark", None))
         raise InputError(f"recipe {path} is not valid YAML{place}") from None
     if alias is not None:
-        line = alias.start_mark.line + 1
-        raise InputError(f"recipe {path} refers to another value in line {line} (*{alias.anchor}): write it out")
+        place = _place(alias.start_mark)
+        raise InputError(f"recipe {path} refers to another value{place} (*{alias.anchor}): write it out")
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise InputError(f"recipe {path} must hold keys and values such as 'lr: 0.01', got a {type(values).__name__}")
     return values
+
+
+def _place(mark: "yaml.error.Mark | yaml._yaml.Mark | None") -> str:
+    return f" in line {mark.line + 1}" if mark else ""

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 
 from hkconv import models
+from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.own.loading import is_own
 from hkconv.errors import InputError
@@ -126,7 +127,8 @@ def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[C
     # The recipe makes the folder a run, which goes on wherever it is killed after that.
     write_json(folder / RECIPE_FILE, recipe.as_dict())
     if is_own(recipe.dataset) and find_schema(folder) is None:
-        keep_own_data(folder, dataset)
+        # Own data are of nodes or graphs.
+        keep_own_data(folder, cast(NodeDataset | GraphDataset, dataset))
     return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
 
 

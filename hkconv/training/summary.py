@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, cast
 
 from hkconv.training.recipe import Recipe
 
@@ -84,7 +84,8 @@ class ModelSummary:
         """The row of at least one training of one model."""
         return cls(
             model=results[0].model,
-            test=Spread.of([result.test_metric for result in results]),
+            # A run hides no test part.
+            test=Spread.of([cast(float, result.test_metric) for result in results]),
             val=Spread.of([result.val_metric for result in results]),
             parameters=results[0].parameters,
             trainings=len(results),

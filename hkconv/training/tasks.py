@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -157,7 +157,7 @@ class SampledNodeTask(NodeTask):
             self.graph, num_neighbors, split.train, neighbors=self.neighbors, generator=self.sampling
         )
 
-    def batches(self) -> Iterator[Data | None]:
+    def batches(self) -> Iterator[Data | None]:  # type: ignore[override]  # its loss takes samples, not the whole graph
         order = torch.randperm(len(self.parts["train"]), generator=self.generator)
         return map(self._sample, order.split(self.batch_size))
 
@@ -186,6 +186,7 @@ class GraphTask(Task):
 
     metric = "accuracy"
     chance = "majority class"
+    generator: torch.Generator
     is_divisible = True
 
     def __init__(
@@ -328,7 +329,7 @@ class LinkTask(Task):
         self.sent_links = split.train.to(reference.device)
         self.known = link_keys(split.train, self.num_nodes)
         held_out = {name: pairs.to(reference.device) for name, pairs in split.parts.items() if name != "train"}
-        self.pairs = {
+        self.pairs: dict[str, tuple[Tensor, Tensor]] = {
             part: (held_out[part], held_out[f"{part}_negatives"]) for part in ("val", "test") if part in held_out
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
@@ -387,14 +388,16 @@ def make_task(
     Returns:
         The task.
     """
+    # One of the dataset's splits is of the dataset's kind.
+    if isinstance(dataset, LinkDataset):
+        return LinkTask(dataset, cast(LinkSplit, split), reference, seed)
+    split = cast(Split, split)
     if isinstance(dataset, NodeDataset) and neighbors is not None:
         return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
     if isinstance(dataset, NodeDataset):
         return NodeTask(dataset, split, reference)
-    if isinstance(dataset, GraphDataset):
-        kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
-        return kind(dataset, split, reference, batch_size, seed, groupings)
-    return LinkTask(dataset, split, reference, seed)
+    kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
+    return kind(dataset, split, reference, batch_size, seed, groupings)
 
 
 def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | None, dtype: torch.dtype) -> Tensor:

@@ -34,9 +34,9 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         if not index.isascii() or not index.isdecimal() or int(index) >= len(parameters):
             raise InputError(f"checkpoint {path} is damaged: the optimizer has no parameter {index!r}")
         state.setdefault(int(index), {})[name] = tensor
-    for index, entries in state.items():
-        if not _fits(entries, parameters[index]):
-            raise InputError(f"checkpoint {path} does not fit the run: the optimizer's memory of parameter {index}")
+    for number, entries in state.items():
+        if not _fits(entries, parameters[number]):
+            raise InputError(f"checkpoint {path} does not fit the run: the optimizer's memory of parameter {number}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 

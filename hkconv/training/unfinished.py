@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -107,17 +107,17 @@ class Unfinished:
             model, optimizer, generator, scaler: as :meth:`restore` takes them, between two epochs.
             progress: at least one epoch.
         """
-        device = next(model.parameters()).device
+        device, best = next(model.parameters()).device, cast(Best, progress.best)
         contents = {
             "model": model.state_dict(),
-            "best": progress.best.weights,
+            "best": best.weights,
             "optimizer": optimizer_tensors(optimizer),
             "generator": generator_tensors(device, generator),
         }
         facts = {
             "about": self.about,
             "history": [asdict(epoch) for epoch in progress.history],
-            "best": {"epoch": progress.best.epoch, **asdict(progress.best.score)},
+            "best": {"epoch": best.epoch, **asdict(best.score)},
             "seconds": progress.seconds,
             "guard": progress.guard,
             # The guard may have lowered it.

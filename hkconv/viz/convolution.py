@@ -1,9 +1,9 @@
 """What HKConv does to a neighbourhood, step by step: the paper's illustration, drawn from a real layer of L²."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -179,11 +179,11 @@ def _draw_output(axes: "Axes", steps: Steps) -> None:
 
 def _mark(axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool = False, size: float = 5.5) -> None:
     face, edge, width = ("white", colour, 1.4) if hollow else (colour, "white", 0.5)
-    look = {"color": face, "markeredgecolor": edge, "markeredgewidth": width, "markersize": size}
+    look: dict[str, Any] = {"color": face, "markeredgecolor": edge, "markeredgewidth": width, "markersize": size}
     axes.plot(*in_disk(point), marker, **look, label=f"_{marker}", zorder=4)
 
 
-def _name(axes: "Axes", points: Sequence[Tensor], name: str) -> None:
+def _name(axes: "Axes", points: Iterable[Tensor], name: str) -> None:
     """Write names beside points, each on the side where most room is left between what is drawn so far.
 
     Args:
@@ -201,10 +201,11 @@ def _name(axes: "Axes", points: Sequence[Tensor], name: str) -> None:
         places = in_disk(point) + NAME_REACH * sides
         room = np.linalg.norm(places[:, None] - drawn, axis=-1).min(1)
         x, y = sides[room.argmax()]
-        alignment = {
+        alignment: dict[str, Any] = {
             "horizontalalignment": "left" if x > 0.4 else "right" if x < -0.4 else "center",
             "verticalalignment": "bottom" if y > 0.4 else "top" if y < -0.4 else "center",
         }
-        offset = {"xytext": (6 * x, 6 * y), "textcoords": "offset points"}
-        axes.annotate(name.format(number), in_disk(point), **offset, path_effects=halo, zorder=5, **alignment)
+        offset: dict[str, Any] = {"xytext": (6 * x, 6 * y), "textcoords": "offset points"}
+        place = cast(tuple[float, float], in_disk(point))
+        axes.annotate(name.format(number), place, **offset, path_effects=halo, zorder=5, **alignment)
         drawn = np.concatenate([drawn, places[room.argmax()][None]])

@@ -1,8 +1,9 @@
 """Where kernel points lie in L²: on the Lorentz sheet and in the Poincaré disk, before and after a translation."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,8 +80,14 @@ def _draw_in_disk(axes: "Axes", points: Tensor, start: int) -> None:
     _draw_points(axes, in_disk(points), start)
 
 
-def _draw_points(axes: "Axes", places, start: int) -> None:
-    look = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 0.5, "zorder": 5, "clip_on": False}
+def _draw_points(axes: "Axes", places: np.ndarray, start: int) -> None:
+    look: dict[str, Any] = {
+        "linestyle": "none",
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+        "zorder": 5,
+        "clip_on": False,
+    }
     axes.plot(*places.T, marker="o", color=BLUE, markersize=5, label="_kernel points", **look)
     axes.plot(*places[start : start + 1].T, marker="s", color=VERMILION, markersize=6, label="_start", **look)
 

@@ -67,10 +67,10 @@ def _draw_scores(axes: "Axes", curve: Scores) -> None:
         marked = [point for point in curve.points if point.whole is whole]
         face = look.color if whole else "white"
         axes.plot(*_means(marked), look.marker, color=look.color, markerfacecolor=face, label="_marks", zorder=3)
-    with_band = [point for point in curve.points if point.deviation is not None]
-    low = [point.mean - point.deviation for point in with_band]
-    high = [point.mean + point.deviation for point in with_band]
-    axes.fill_between([point.x for point in with_band], low, high, color=look.color, alpha=0.15, linewidth=0)
+    with_band = [(point, point.deviation) for point in curve.points if point.deviation is not None]
+    low = [point.mean - deviation for point, deviation in with_band]
+    high = [point.mean + deviation for point, deviation in with_band]
+    axes.fill_between([point.x for point, _ in with_band], low, high, color=look.color, alpha=0.15, linewidth=0)
 
 
 def _means(points: "list[Point] | tuple[Point, ...]") -> tuple[list[float], list[float]]:

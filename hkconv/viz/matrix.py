@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -58,7 +58,11 @@ def matrix_figure(
         axes.set_yticks(range(count))
         for row, column in np.ndindex(colours.shape):
             value = colours[row, column]
-            shade = "black" if math.isnan(value) else text_colour(image.norm(value), matplotlib.colormaps[heat_map])
+            shade = (
+                "black"
+                if math.isnan(value)
+                else text_colour(cast(float, image.norm(value)), matplotlib.colormaps[heat_map])
+            )
             axes.text(column, row, texts(row, column), color=shade, ha="center", va="center", fontsize=7)
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
     bar.set_label(scale)

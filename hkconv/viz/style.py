@@ -8,7 +8,7 @@ imported when a figure is first drawn.
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec
 
 from hkconv.errors import InputError
 
@@ -66,13 +66,13 @@ class Series(NamedTuple):
 
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
-_LINES = ("solid", (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
+_LINES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("solid", (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def series(number: int) -> Series:
     """The look of series ``number``, from 0; 28 differ, and the first 4 in colour, line and marker at once."""
-    return Series(*(kinds[number % len(kinds)] for kinds in (_COLOURS, _LINES, _MARKERS)))
+    return Series(_COLOURS[number % len(_COLOURS)], _LINES[number % len(_LINES)], _MARKERS[number % len(_MARKERS)])
 
 
 def styled(draw: Callable[Arguments, "Figure"]) -> Callable[Arguments, "Figure"]:
@@ -97,7 +97,7 @@ def in_style() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, layout: str | None = "constrained") -> "Figure":
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
     """An empty figure of a size in inches, which no window knows of and nobody need close.
 
     Args:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from hkconv.data import GraphDataset, NodeDataset
 from hkconv.errors import InputError
 from hkconv.nn import HDistance
 from hkconv.training.building import load_dataset
@@ -14,7 +16,7 @@ from hkconv.training.evaluate import load_training
 from hkconv.training.recipe import make_recipe
 from hkconv.training.run import read_recipe, trained_cells
 from hkconv.training.summary import Cell
-from hkconv.training.tasks import GraphTask, NodeTask
+from hkconv.training.tasks import GraphTask, NodeTask, Task
 
 
 @dataclass(frozen=True)
@@ -91,23 +93,26 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
     count = "1 training" if len(cells) == 1 else f"{len(cells)} trainings"
     return Answers(
         title=f"{dataset.name}, {cells[0].model}, {count}",
-        num_classes=dataset.num_classes,
+        # Links have no classes, and were refused.
+        num_classes=cast(NodeDataset | GraphDataset, dataset).num_classes,
         labels=torch.cat(labels),
         predicted=torch.cat(predicted),
         distances=None if distances[0] is None else torch.cat(distances),
     )
 
 
-def _answer(model: torch.nn.Module, task: NodeTask | GraphTask, folder: Path) -> tuple[Tensor, Tensor, Tensor | None]:
+def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, Tensor, Tensor | None]:
     """Labels, predicted classes and distances of one training's test data."""
     if task.metric != NodeTask.metric:
         raise InputError(f"run {folder} has no classes to compare: its task is scored by {task.metric}, not accuracy")
     # The layer sees graphs batch by batch, after their pooling.
     seen: list[Tensor] = []
     layer = getattr(model, "distance", None)
-    has_centres = isinstance(layer, HDistance)
-    hook = layer.register_forward_hook(lambda _, __, output: seen.append(output)) if has_centres else None
-    logits, labels = task.answers(model, "test")
+    hook = None
+    if isinstance(layer, HDistance):
+        hook = layer.register_forward_hook(lambda _, __, output: seen.append(output))
+    # No other task is scored by accuracy.
+    logits, labels = cast(NodeTask | GraphTask, task).answers(model, "test")
     distances = None
     if hook is not None:
         hook.remove()

@@ -1,7 +1,7 @@
 """How the trainings of a run went, epoch by epoch."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hkconv.training.loop import Epoch
 from hkconv.training.run import read_history, read_recipe, read_result
@@ -58,6 +58,6 @@ def _draw_training(
     axes: "Axes", name: str, history: list[Epoch], best: int, field: str, look: Series, alpha: float
 ) -> None:
     values = {epoch.number: getattr(epoch, field) for epoch in history}
-    line = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.1, "alpha": alpha}
+    line: dict[str, Any] = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.1, "alpha": alpha}
     axes.plot(list(values), list(values.values()), **line, label=f"_{name}")
     axes.plot(best, values[best], look.marker, color=look.color, label=f"_best of {name}")

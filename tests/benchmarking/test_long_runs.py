@@ -57,6 +57,16 @@ def test_a_training_that_was_not_finite_says_so(monkeypatch, bad_steps, epochs):
     assert entry["epochs"] == epochs
 
 
+def test_a_training_that_fails_for_another_reason_is_one_line(monkeypatch):
+    def loss(self, model, batch):
+        raise MemoryError("no room for\nthis")
+
+    monkeypatch.setattr(NodeTask, "loss", loss)
+    (entry,) = run_long(plan(variants=("hkn",)))["trainings"]
+    assert entry["failed"] == "this"
+    assert "finite" not in entry
+
+
 def test_what_cannot_be_loaded_is_left_out_and_named(tmp_path):
     (tmp_path / "tu").mkdir()
     told = []

@@ -140,7 +140,7 @@ def test_every_field_of_a_recipe_is_an_option():
         (("--points", "grid"), "points must be optimal or random or trainable, got 'grid'"),
         (("--task", "graph"), "task of dataset 'tree' must be"),
         (("--device", "cuda:99"), "device 'cuda:99' cannot be used"),
-        (("--capture", "--device", "cpu"), "capture needs a CUDA device and a full-batch task (node or link), got"),
+        (("--capture", "--device", "cpu"), "capture needs a CUDA device, got device cpu"),
         (("--precision", "fp8"), "precision must be float32 or bf16 or fp16, got 'fp8'"),
         (("--recipe", "nowhere.yaml"), "recipe nowhere.yaml cannot be read"),
         (("--data", "nowhere", "texas"), "nowhere"),

@@ -68,7 +68,7 @@ def encode(table: Table, features: Sequence[Feature]) -> Tensor:
         if feature.categories is None:
             x[:, start] = table.numbers(feature.name)
         else:
-            x[np.arange(len(table)), start + _category_numbers(table, feature)] = 1
+            x[np.arange(len(table)), start + _category_numbers(table, feature.name, feature.categories)] = 1
         start += feature.width
     return torch.from_numpy(x)
 
@@ -101,14 +101,14 @@ def _learn(table: Table, name: str, is_categorical: bool) -> Feature:
     return Feature(name, categories)
 
 
-def _category_numbers(table: Table, feature: Feature) -> np.ndarray:
-    numbers = {category: number for number, category in enumerate(feature.categories)}
-    cells = table.filled_texts(feature.name)
+def _category_numbers(table: Table, name: str, categories: tuple[str, ...]) -> np.ndarray:
+    numbers = {category: number for number, category in enumerate(categories)}
+    cells = table.filled_texts(name)
     for index, cell in enumerate(cells):
         if cell not in numbers:
-            named = ", ".join(feature.categories[:CATEGORIES_NAMED])
-            more = ", ..." if len(feature.categories) > CATEGORIES_NAMED else ""
+            named = ", ".join(categories[:CATEGORIES_NAMED])
+            more = ", ..." if len(categories) > CATEGORIES_NAMED else ""
             raise InputError(
-                f"{table.place(index, feature.name)}: category {cell!r} was not there in training; known: {named}{more}"
+                f"{table.place(index, name)}: category {cell!r} was not there in training; known: {named}{more}"
             )
     return np.array([numbers[cell] for cell in cells], dtype=np.int64)

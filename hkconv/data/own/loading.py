@@ -235,15 +235,24 @@ def _dataset(
 ) -> NodeDataset | GraphDataset:
     graphs = prepared_graphs(own, preparation)
     labels = _numbered(own, schema.classes)
-    common = {"protocol": schema.protocol, "schema": schema}
     source = f"own data: {own.place}"
     if own.task == "node":
         graphs[0].y = labels
-        return NodeDataset(schema.name, graphs[0], splits, len(schema.classes), source, **common)
+        return NodeDataset(
+            schema.name, graphs[0], splits, len(schema.classes), source, protocol=schema.protocol, schema=schema
+        )
     for graph, label in zip(graphs, labels.split(1)):
         graph.y = label
-    common["num_columns"] = own.num_columns
-    return GraphDataset(schema.name, graphs, splits, len(schema.classes), source, **common)
+    return GraphDataset(
+        schema.name,
+        graphs,
+        splits,
+        len(schema.classes),
+        source,
+        protocol=schema.protocol,
+        num_columns=own.num_columns,
+        schema=schema,
+    )
 
 
 def _numbered(own: OwnGraphs, classes: Sequence[str]) -> torch.Tensor:

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
+from typing import cast
 
 import torch
 
 from hkconv.errors import InputError
 from hkconv.experiments.cell_training import one_thread
 from hkconv.experiments.store import Record
+from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.training.building import load_dataset
 from hkconv.training.recipe import make_recipe
 from hkconv.training.run import train_cell
@@ -54,4 +56,4 @@ def write_best_page(record: Record, page: Path, data: str | None = None) -> None
     dataset = load_dataset(recipe)
     with one_thread(), deterministic_algorithms(True):
         trained = train_cell(cell, recipe, dataset, torch.device("cpu"))
-    write_page(network_scene(trained.model, dataset, trained.result), page)
+    write_page(network_scene(cast(HyperbolicNetwork, trained.model), dataset, trained.result), page)

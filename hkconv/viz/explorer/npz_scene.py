@@ -20,6 +20,7 @@ All but ``points`` may be absent.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,9 @@ def _check_keys(arrays: dict[str, np.ndarray], path: Path) -> None:
 
 
 def _layer(arrays: dict[str, np.ndarray], name: str, curvature: float, path: Path) -> Layer:
-    found = {kind: _numbers(arrays, kind if name == SINGLE_LAYER else f"{kind}/{name}", path) for kind in PER_LAYER}
+    found: dict[str, Any] = {
+        kind: _numbers(arrays, kind if name == SINGLE_LAYER else f"{kind}/{name}", path) for kind in PER_LAYER
+    }
     return Layer(name, curvature=curvature, **found)
 
 

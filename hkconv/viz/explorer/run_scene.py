@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
 from hkconv.geometry.hyperboloid import lift, rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.nn import HKConv, TwoWayConv
+from hkconv.nn import HDistance, HKConv, TwoWayConv
 from hkconv.nn.centroid import pool_with_mass
 from hkconv.training.building import describe_dataset, load_dataset
 from hkconv.training.checkpoint import load_checkpoint
@@ -50,7 +51,7 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     model, info = load_checkpoint(folder / best.cell.folder, expected=best.model)
     dataset = load_dataset(recipe)
     check_same_data(info.dataset, describe_dataset(dataset), folder / best.cell.folder)
-    return network_scene(model, dataset, best)
+    return network_scene(cast(HyperbolicNetwork, model), dataset, best)
 
 
 @torch.no_grad()
@@ -102,8 +103,8 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
         return _look_at_graphs(model, dataset)
     x = dataset.graph.x.to(next(model.parameters()))
     if isinstance(dataset, LinkDataset):
-        points = model.layer_points(x, split.message_edges)
-        return _Seen(points, dataset.graph.y, None, split.message_edges)
+        edges = cast(LinkSplit, split).message_edges
+        return _Seen(model.layer_points(x, edges), dataset.graph.y, None, edges)
     points = model.layer_points(x, dataset.graph.edge_index, dataset.graph.edge_weight)
     predictions = model.read_layers(points, None, None, None).argmax(1)
     return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
@@ -148,15 +149,17 @@ def _layers(model: HyperbolicNetwork, points: list[Tensor], with_centers: bool) 
 
 
 def _centers(readout: torch.nn.Module | None, curvature: float) -> Tensor | None:
-    return None if readout is None else _carried(readout.distance.centers, readout.distance.curvature, curvature)
+    if readout is None:
+        return None
+    distance = cast(HDistance, readout.distance)
+    return _carried(distance.centers, distance.curvature, curvature)
 
 
 def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
     """The kernel points of a convolution, of both of a two-way one, on the hyperboloid of what it reads."""
-    parts = [conv.incoming, conv.outgoing] if isinstance(conv, TwoWayConv) else [conv]
-    if not isinstance(parts[0], HKConv):
-        return None
-    return _carried(torch.cat([part.points for part in parts]), conv.curvature, curvature)
+    if isinstance(conv, TwoWayConv):
+        return _carried(torch.cat([conv.incoming.points, conv.outgoing.points]), conv.curvature, curvature)
+    return _carried(conv.points, conv.curvature, curvature) if isinstance(conv, HKConv) else None
 
 
 def _carried(points: Tensor, own: float | Tensor | LearnedCurvature, curvature: float) -> Tensor:
