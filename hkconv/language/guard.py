@@ -58,8 +58,12 @@ class Guard:
         step = self.walk.progress.step
         raise FaultError(f"the validation loss became {loss} after step {step}; first not finite: {place}")
 
-    def recover(self, fault: FaultError) -> None:
-        """Go back to what was good and halve the learning rate; the second time raise."""
+    def recover(self, fault: FaultError) -> str:
+        """Go back to what was good and halve the learning rate; the second time raise.
+
+        Returns:
+            What it did, in words.
+        """
         self.walk.go_back()
         progress = self.walk.progress
         if progress.guard is not None:
@@ -68,6 +72,7 @@ class Guard:
             raise DivergenceError(f"{fault}; there is no finite state to go back to; {ADVICE}")
         progress.guard = f"{fault}; went back to step {progress.step} with half the learning rate"
         self.walk.keep()
+        return progress.guard
 
     def _first_fault(self, losses: list[float], norms: list[float], largest_parameter: float) -> tuple[str, int] | None:
         """What was not finite first, and in which step."""

@@ -120,10 +120,10 @@ class Trainer:
         try:
             look()
         except FaultError as fault:
-            self.guard.recover(fault)
+            recovery = self.guard.recover(fault)
             # Whoever is killed now must not begin with the whole rate again.
             self._save_state()
-            self.watcher.told(self.progress.guard)
+            self.watcher.told(recovery)
 
     def _has_time(self, deadline: float) -> bool:
         """Whether the time is not up, which the clock of the first process says."""

@@ -1,6 +1,6 @@
 """The steps of a translator's training, one after the other, and the way back to those that were good."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from itertools import islice
 
@@ -32,7 +32,7 @@ class Walk:
         self.recipe, self.step, self.train, self.device = recipe, step, train, device
         self.progress = progress
         self.rewind = Rewind(step.model, step.optimizer)
-        self.batches: Iterator[tuple[Position, Batch]] | None = None
+        self.batches: Generator[tuple[Position, Batch], None, None] | None = None
         self.keep()
 
     def lr(self) -> float:
