@@ -278,7 +278,6 @@ def shared_step(
 _times_joined = count()
 
 
-@cache
 def _gradient(parameter: Tensor) -> Tensor:
     """The gradient of a parameter, which gets one of zeros if it has none."""
     if parameter.grad is None:
@@ -286,6 +285,7 @@ def _gradient(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
+@cache
 def _meeting_place() -> dist.Store:
     """Where the processes of a launch find each other."""
     store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
