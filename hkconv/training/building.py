@@ -1,5 +1,6 @@
 """From a recipe to what it names: the dataset, the models and how to train them."""
 
+from dataclasses import fields
 from statistics import fmean
 from typing import Any, cast
 
@@ -80,11 +81,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
 
 def fit_settings(recipe: Recipe, seed: int) -> Settings:
     """How the recipe trains, with the seed of one training."""
-    given = (
-        *("lr", "weight_decay", "epochs", "patience", "batch_size", "groupings", "neighbors"),
-        *("precision", "compile", "capture"),
-    )
-    return Settings(**{name: getattr(recipe, name) for name in given}, seed=seed)
+    given = {entry.name: getattr(recipe, entry.name) for entry in fields(Settings) if entry.name != "seed"}
+    return Settings(**given, seed=seed)
 
 
 def _check_directed(dataset: Dataset) -> None:

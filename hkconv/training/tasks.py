@@ -275,16 +275,8 @@ class QuestionTask(GraphTask):
 
     chance = "constant score"
 
-    def __init__(
-        self,
-        dataset: GraphDataset,
-        split: Split,
-        reference: Tensor,
-        batch_size: int,
-        seed: int,
-        groupings: int | None = None,
-    ):
-        super().__init__(dataset, split, reference, batch_size, seed, groupings)
+    def __init__(self, dataset: GraphDataset, *arguments: Any):
+        super().__init__(dataset, *arguments)
         self.metric = dataset.metric
         for part in (name for name in self.parts if name != "train"):
             if not both_answers(self._labels(part)).any():

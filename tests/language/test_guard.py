@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from toy_translation import SPOILT, prepared, spoils, toy_recipe
-from training.watching import needs_cuda
+from training.watching import SpoilGradient, needs_cuda
 
 from hkconv.language.log import read_log
 from hkconv.language.schedule import noam
@@ -23,16 +23,6 @@ ONCE = (5, 8)
 TWICE = (*ONCE, 10, 13)
 FAULT = f"the training loss became nan in step 5; first not finite: the output of module {SPOILT!r}"
 RECOVERY = f"{FAULT}; went back to step 3 with half the learning rate"
-
-
-class SpoilGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * float("nan")
 
 
 class Killed(BaseException):
