@@ -32,7 +32,7 @@ SMALL_NODES = 100_000
 SMALL_DATASETS = tuple(name for name, entry in CATALOG.items() if entry.facts.nodes < SMALL_NODES)
 
 SHARED = (
-    *("epochs", "lr", "weight_decay", "dropout", "batch_size", "precision"),
+    *("epochs", "lr", "weight_decay", "dropout", "batch_size", "groupings", "precision"),
     *("hidden_dim", "num_layers", "kernel_size"),
 )
 
@@ -105,7 +105,7 @@ def _train(plan: LongPlan, dataset: Dataset, variant: str) -> dict[str, Any]:
     seed = stream_seed(recipe.seed, 0)
     seed_everything(seed)
     model = models.create("hkn", **model_config(recipe, "hkn", dataset)).to(plan.device)
-    radius = _LargestRadius(model)
+    radius = _LargestRadius(model, plan.device)
     about = {"data": describe_dataset(dataset)}
     try:
         result = fit(model, dataset, dataset.splits[0], fit_settings(recipe, seed))
@@ -133,18 +133,19 @@ def _scores(result: FitResult | None) -> dict[str, Any]:
 class _LargestRadius:
     """The largest distance from the origin, in units of R, of any point that a layer of a network gave."""
 
-    def __init__(self, model: torch.nn.Module):
-        self.largest: Tensor | None = None
+    def __init__(self, model: torch.nn.Module, device: torch.device):
+        self.largest = torch.zeros((), device=device)
         for layer in (model.embedding, *model.convs):
             layer.register_forward_hook(self._look)
 
     @torch.no_grad()
     def _look(self, layer: torch.nn.Module, _inputs: tuple, points: Tensor) -> None:
         length = (points[..., 1:].norm(dim=-1) / curvature_radius(layer.curvature)).max()
-        self.largest = length if self.largest is None else torch.maximum(self.largest, length)
+        # In place: a recorded step writes where it wrote when it was recorded.
+        torch.maximum(self.largest, length, out=self.largest)
 
     def value(self) -> float | None:
-        radius = math.inf if self.largest is None else math.asinh(self.largest.item())
+        radius = math.asinh(self.largest.item())
         return radius if math.isfinite(radius) else None
 
 
