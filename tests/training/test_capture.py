@@ -66,7 +66,7 @@ def test_recording_leaves_no_trace_in_the_training(tree):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["hkn", "gin", "gat", "hybonet", "hgcn", "wlhn"])
+@pytest.mark.parametrize("name", ["hkn", "gin", "hybonet", "hgcn", "wlhn"])
 def test_steps_on_batches_that_return_are_those_without_recording(molecules, name, monkeypatch, request):
     """Through the first epochs, in which recordings and replays take turns, and some after them."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

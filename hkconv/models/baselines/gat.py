@@ -27,6 +27,8 @@ class GAT(Baseline):
     """
 
     uses_edge_weight = False
+    # PyG takes self loops out in every pass, and how many edges are left only the GPU knows.
+    needs_host = True
 
     def build(
         self,
