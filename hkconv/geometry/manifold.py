@@ -9,6 +9,8 @@ from torch import Tensor
 
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius, curvature_value
+from hkconv.geometry.frames import to_origin
+from hkconv.geometry.norm import safe_norm
 
 # A shape as geoopt takes it, in numbers or at once; and whether something holds and, if not, why.
 Size: TypeAlias = int | tuple[int, ...]
@@ -48,14 +50,15 @@ class Lorentz(geoopt.Manifold):
         return d.unsqueeze(-1) if keepdim else d
 
     def inner(self, x: Tensor, u: Tensor, v: Tensor | None = None, *, keepdim: bool = False) -> Tensor:
-        product = lorentz.inner(u, u if v is None else v, self.curvature)
-        return product.unsqueeze(-1) if keepdim else product
+        """Of tangent vectors at ``x``, taken at the origin: in float32 the plain form has no digit from radius 9 on."""
+        at_origin = to_origin(x, u, self.curvature)
+        product = (at_origin * (at_origin if v is None else to_origin(x, v, self.curvature))).sum(-1, keepdim=True)
+        return product if keepdim else product.squeeze(-1)
 
     def norm(self, x: Tensor, u: Tensor, *, keepdim: bool = False) -> Tensor:
-        r"""Length of a tangent vector. Its square is :math:`\ge 0`; rounding may say otherwise."""
-        square = self.inner(x, u, keepdim=keepdim)
-        positive = square > 0
-        return torch.where(positive, torch.where(positive, square, 1).sqrt(), 0)
+        """Length of a tangent vector."""
+        length = safe_norm(to_origin(x, u, self.curvature))
+        return length if keepdim else length.squeeze(-1)
 
     def projx(self, x: Tensor) -> Tensor:
         """The point with the same spatial coordinates."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature, curvature_radius
-from hkconv.geometry.hyperboloid import inner, lift
+from hkconv.geometry.frames import from_origin, to_origin, turn
+from hkconv.geometry.hyperboloid import lift
 from hkconv.geometry.norm import safe_norm
 from hkconv.geometry.relative import excess, ominus, oplus
 
@@ -59,10 +60,16 @@ def exp(x: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
 
     Shapes: ``(..., n+1), (..., n+1) -> (..., n+1)``.
     """
-    R = curvature_radius(curvature)
-    at_origin = v[..., 1:] - v[..., :1] / (R + x[..., :1]) * x[..., 1:]
-    step = exp0(torch.cat([torch.zeros_like(v[..., :1]), at_origin], dim=-1), curvature)
-    limit = R * math.sinh(max_radius(v.dtype))
+    return exp_carried(x, to_origin(x, v, curvature), curvature)
+
+
+def exp_carried(x: Tensor, w: Tensor, curvature: Curvature = -1.0) -> Tensor:
+    r""":math:`\exp_x(v)` for the vector :math:`w` that :func:`~hkconv.geometry.frames.to_origin` makes of :math:`v`.
+
+    Shapes: ``(..., n+1), (..., n) -> (..., n+1)``.
+    """
+    limit = curvature_radius(curvature) * math.sinh(max_radius(w.dtype))
+    step = exp0(torch.nn.functional.pad(w, (1, 0)), curvature)
     return lift(_per_length(oplus(step, x, curvature)[..., 1:], lambda r: r.clamp(max=limit)), curvature)
 
 
@@ -71,25 +78,19 @@ def log(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
 
     Shapes: ``(..., n+1), (..., n+1) -> (..., n+1)``.
     """
-    R = curvature_radius(curvature)
-    w = log0(ominus(u, x, curvature), curvature)[..., 1:]
-    x_s = x[..., 1:]
-    time = (x_s * w).sum(-1, keepdim=True) / R
-    return torch.cat([time, w + time / (R + x[..., :1]) * x_s], dim=-1)
+    return from_origin(x, log0(ominus(u, x, curvature), curvature)[..., 1:], curvature)
 
 
 def transport(x: Tensor, y: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""Parallel transport along the geodesic,
     :math:`PT_{x \to y}(v) = v + \frac{\langle y, v\rangle}{R^2 - \langle x, y\rangle}(x + y)`.
 
-    The paper's text lacks the first term. Because :math:`\langle x, v\rangle = 0`, the inner product is
-    taken with the difference ``y - x``, which cancels less.
+    The paper's text lacks the first term. Computed at the origin, where it is a rotation, see
+    :func:`~hkconv.geometry.frames.turn`: the sum itself loses all digits in float32 from radius 9 on.
 
     Shapes: ``(..., n+1), (..., n+1), (..., n+1) -> (..., n+1)``.
     """
-    R2 = curvature_radius(curvature) ** 2
-    factor = inner(y - x, v, curvature).unsqueeze(-1) / (R2 * (2 + excess(x, y, curvature)))
-    return v + factor * (x + y)
+    return from_origin(y, turn(x, y, to_origin(x, v, curvature), curvature), curvature)
 
 
 def translate(x: Tensor, y: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:

@@ -3,6 +3,7 @@
 A small network on a large GPU waits for Python most of the time; a replay does not run Python.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -113,6 +114,8 @@ class CapturedSteps:
         self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, precision: Precision = FULL
     ):
         self.model, self.task, self.optimizer, self.precision = model, task, optimizer, precision
+        # Graphs of an earlier training that nobody holds any more must not be taken down while a new one is recorded.
+        gc.collect()
         self.pool = torch.cuda.graph_pool_handle()
         # By the identity of a batch, which is kept with it so that no other can take its place.
         self.recorded: dict[int, tuple[Any, Captured]] = {}

@@ -1,4 +1,8 @@
-"""One step of Riemannian Adam for points of a manifold; the points of one hyperboloid take it together."""
+"""One step of Riemannian Adam for points of a manifold; the points of one hyperboloid take it together.
+
+Of points of a hyperboloid the step is computed at the origin, :mod:`hkconv.geometry.frames`: far out, the coordinates
+of tangent vectors have no digits for their lengths.
+"""
 
 from collections.abc import Hashable
 from typing import Any
@@ -7,9 +11,16 @@ import geoopt
 import torch
 from torch import Tensor
 
+from hkconv.geometry.frames import gradient_at_origin, turn
 from hkconv.geometry.manifold import Lorentz
+from hkconv.geometry.maps import exp_carried
 
 State = dict[str, Tensor]
+
+
+def moving_part(parameter: Tensor) -> Tensor:
+    """The coordinates of a parameter that have momentum: of points of a hyperboloid not the time."""
+    return parameter[..., 1:] if isinstance(getattr(parameter, "manifold", None), Lorentz) else parameter
 
 
 def start_state(point: geoopt.ManifoldParameter, capturable: bool) -> State:
@@ -20,11 +31,12 @@ def start_state(point: geoopt.ManifoldParameter, capturable: bool) -> State:
         capturable: count the steps on the parameter's device, where a CUDA graph can count them.
 
     Returns:
-        ``step``, ``exp_avg`` of the parameter's shape and ``exp_avg_sq`` with one number a point.
+        ``step``, ``exp_avg`` of the parameter's shape, of a hyperboloid without the time, and ``exp_avg_sq`` with one
+        number a point.
     """
     return {
         "step": torch.zeros((), device=point.device if capturable else "cpu"),
-        "exp_avg": torch.zeros_like(point),
+        "exp_avg": torch.zeros_like(moving_part(point)),
         "exp_avg_sq": torch.zeros_like(point.manifold.inner(point, point.grad, keepdim=True)),
     }
 
@@ -62,20 +74,34 @@ def _step(points: list[geoopt.ManifoldParameter], states: list[State], group: di
     first = [state["exp_avg"] for state in states]
     second = [state["exp_avg_sq"] for state in states]
     x = _stack(points)
-    gradient = manifold.egrad2rgrad(x, _stack([point.grad for point in points]))
-    square = manifold.inner(x, gradient, keepdim=True).clamp(min=0)
+    gradient, square = _gradient(manifold, x, _stack([point.grad for point in points]))
     beta1, beta2 = group["betas"]
     m = _stack(first).lerp(gradient, 1 - beta1)
     v = _stack(second).lerp(square, 1 - beta2)
     momentum = m / _bias_correction(beta1, second, states, group["capturable"])
     scale = (v / _bias_correction(beta2, second, states, group["capturable"])).sqrt() + group["eps"]
-    move = manifold.expmap if group["step"] == "exp" else manifold.retr
-    moved = move(x, -group["lr"] * momentum / scale)
-    # Lorentz ends every map with the projection; others may drift.
-    moved = moved if isinstance(manifold, Lorentz) else manifold.projx(moved)
-    _unstack(manifold.transp(x, moved, m), first)
+    moved, carried = _move(manifold, x, -group["lr"] * momentum / scale, m, group["step"])
+    _unstack(carried, first)
     _unstack(v, second)
     _unstack(moved, points)
+
+
+def _gradient(manifold: geoopt.Manifold, x: Tensor, euclidean: Tensor) -> tuple[Tensor, Tensor]:
+    """The Riemannian gradient and its square."""
+    if isinstance(manifold, Lorentz):
+        gradient = gradient_at_origin(x, euclidean, manifold.curvature)
+        return gradient, gradient.square().sum(-1, keepdim=True)
+    gradient = manifold.egrad2rgrad(x, euclidean)
+    return gradient, manifold.inner(x, gradient, keepdim=True).clamp(min=0)
+
+
+def _move(manifold: geoopt.Manifold, x: Tensor, step: Tensor, m: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Where a step leads, and the momentum there."""
+    if isinstance(manifold, Lorentz):
+        moved = exp_carried(x, step, manifold.curvature)
+        return moved, turn(x, moved, m, manifold.curvature)
+    moved = manifold.projx((manifold.expmap if kind == "exp" else manifold.retr)(x, step))
+    return moved, manifold.transp(x, moved, m)
 
 
 def _bias_correction(beta: float, rows: list[Tensor], states: list[State], capturable: bool) -> float | Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.training.manifold_step import moving_part
 
 # The factor of a loss is in float32.
 _LARGEST = torch.finfo(torch.float32).max
@@ -97,9 +98,9 @@ def restore_scaler(scaler: torch.amp.GradScaler, facts: Any, path: Path) -> None
 
 
 def _fits(entries: Mapping[str, Tensor], parameter: Tensor) -> bool:
-    """A mean of gradients for each number, and a mean of squares for each or, on a manifold, one a point."""
+    """A mean of gradients for each number that moves, and a mean of squares for each or, on a manifold, one a point."""
     if entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
         return False
     first, second = entries["exp_avg"].shape, entries["exp_avg_sq"].shape
     squares = (parameter.shape, (*parameter.shape[:-1], 1))
-    return entries["step"].numel() == 1 and first == parameter.shape and second in squares
+    return entries["step"].numel() == 1 and first == moving_part(parameter).shape and second in squares

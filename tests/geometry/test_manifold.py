@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 
 import geoopt
@@ -9,7 +10,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
 
-from .helpers import around, assert_finite_gradients, at_radius, directions, random_points, tangent
+from .helpers import around, as_float32, assert_finite_gradients, at_radius, directions, random_points, tangent
 
 
 @pytest.fixture
@@ -46,11 +47,31 @@ def test_it_is_a_thin_class_over_the_functions(manifold, curvature):
         (manifold.expmap(x, v), lorentz.exp(x, v, curvature)),
         (manifold.logmap(x, y), lorentz.log(x, y, curvature)),
         (manifold.transp(x, y, v), lorentz.transport(x, y, v, curvature)),
-        (manifold.inner(x, v), lorentz.inner(v, v)),
-        (manifold.inner(x, v, v, keepdim=True), lorentz.inner(v, v).unsqueeze(-1)),
-        (manifold.norm(x, v), lorentz.inner(v, v).sqrt()),
     ):
         assert ours.equal(theirs)
+
+
+def test_inner_products_of_tangent_vectors_are_lorentz_products(manifold, curvature):
+    x = random_points(5, 3, curvature=curvature)
+    u, v = (tangent(x, torch.randn(5, 3, dtype=torch.float64)) for _ in range(2))
+    for ours, theirs in (
+        (manifold.inner(x, u), lorentz.inner(u, u)),
+        (manifold.inner(x, u, v), lorentz.inner(u, v)),
+        (manifold.inner(x, u, v, keepdim=True), lorentz.inner(u, v).unsqueeze(-1)),
+        (manifold.norm(x, u), lorentz.inner(u, u).sqrt()),
+        (manifold.norm(x, u, keepdim=True), lorentz.inner(u, u).sqrt().unsqueeze(-1)),
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("radius", [6.0, 9.0, 12.0])
+def test_lengths_of_far_tangent_vectors_are_right_in_float32(manifold, curvature, radius):
+    """The plain Lorentz product is wrong by 100 % from radius 9 on."""
+    x = at_radius(radius, directions(50, 4), curvature)
+    v = lorentz.log(x, lorentz.oplus(at_radius(1.0, directions(50, 4), curvature), x, curvature), curvature)
+    found = manifold.norm(as_float32(x, curvature), v.float()).double()
+    rounding = torch.finfo(torch.float32).eps * math.exp(radius)
+    torch.testing.assert_close(found, manifold.norm(x, v), rtol=4 * rounding, atol=0)
 
 
 def test_geoopt_accepts_its_points_and_vectors(manifold, dtype, curvature):

@@ -58,7 +58,8 @@ def test_together_equals_one_by_one(dtype, curvature, late, capturable):
     (together, states), (alone, alone_states) = outcomes
     torch.testing.assert_close(together, alone)
     for state, alone_state, point in zip(states, alone_states, together):
-        assert state["exp_avg"].shape == point.shape
+        # Momentum is kept at the origin, where it has no time.
+        assert state["exp_avg"].shape == (*point.shape[:-1], point.size(-1) - 1)
         assert state["exp_avg_sq"].shape == (*point.shape[:-1], 1)
         torch.testing.assert_close(state, alone_state)
 
@@ -114,3 +115,26 @@ def test_a_capturable_step_reads_nothing(generator):
         step_on_manifolds(points, states, group)
     assert seen.reads == 0
     assert [state["step"].item() for state in states] == [1.0] * len(points)
+
+
+@pytest.mark.parametrize("sideways", [0.0, 0.3])
+def test_a_point_that_is_driven_outwards_goes_at_the_pace_of_the_learning_rate(dtype, sideways, generator):
+    """To radius 12, where in float32 the coordinates of a tangent vector have long lost its length."""
+    manifold, group = Lorentz(), make_group(lr=0.02, betas=(0.9, 0.999), eps=1e-8)
+    space = 0.3 * torch.randn(4, 16, generator=generator, dtype=torch.float64).to(dtype)
+    point = geoopt.ManifoldParameter(lorentz.lift(space), manifold=manifold)
+    state = None
+    with torch.no_grad():
+        for _ in range(600):
+            space, time = point[:, 1:], point[:, :1]
+            ray = space / space.norm(dim=-1, keepdim=True)
+            across = sideways * torch.randn(4, 16, generator=generator, dtype=torch.float64).to(dtype)
+            across = across - (across * ray).sum(-1, keepdim=True) * ray
+            point.grad = torch.nn.functional.pad(across - ray / time, (1, 0))
+            state = state or start_state(point, False)
+            before = point.clone()
+            step_on_manifolds([point], [state], group)
+            # A point itself is rounded by as much as the last term.
+            assert manifold.dist(before, point).max() < 1.05 * 0.02 + torch.finfo(dtype).eps * point[:, 0].max()
+    radius = torch.asinh(point[:, 1:].norm(dim=-1))
+    assert radius.min() > (12 if sideways == 0 else 8)
