@@ -62,7 +62,7 @@ def make_layer(name: str, dim: int) -> torch.nn.Module:
     if name == "euclidean":
         return EuclideanAttention(dim, HEADS[dim])
     aggregation = "centroid" if name.startswith("centroid") else "kernel"
-    options = {"kernel_size": KERNELS, "aggregation": aggregation}
+    options: dict[str, Any] = {"kernel_size": KERNELS, "aggregation": aggregation}
     if name.endswith("-layer"):
         return HTransformerEncoderLayer(dim, HEADS[dim], 4 * dim, **options)
     return HKAttention(dim, HEADS[dim], backend="reference" if name == "reference" else "auto", **options)
@@ -114,7 +114,7 @@ class AttentionPlan:
     memory: bool = True
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in self.variants:
             if name not in VARIANTS:
                 raise InputError(f"variants must be names from {', '.join(VARIANTS)}, got {name!r}")

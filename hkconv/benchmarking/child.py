@@ -43,10 +43,12 @@ def ask(module: str, order: dict[str, Any], limit: float) -> dict[str, Any]:
         That, or ``failed`` with the reason.
     """
     command = [sys.executable, "-m", module, json.dumps(order)]
-    options = {"capture_output": True, "text": True, "timeout": limit, "env": _environment()}
+    environment = _environment()
     try:
         # This Python and a module of ours; no shell reads the order.
-        done = subprocess.run(command, check=False, **options)  # nosec B603
+        done = subprocess.run(  # nosec B603
+            command, check=False, capture_output=True, text=True, timeout=limit, env=environment
+        )
     except subprocess.TimeoutExpired:
         return {"failed": f"was not ready within {limit:g} s"}
     if done.returncode != 0:

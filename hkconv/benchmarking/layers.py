@@ -126,7 +126,7 @@ def _probe(result: Document, name: str, shape: Shape, targets: str, plan: LayerP
 
 def _warm_steps(results: Document, problem: Problem, plan: LayerPlan, tell: Tell, where: str) -> dict[str, Step]:
     """The variants that run, each called before; those that fail say why in ``results``."""
-    steps = {}
+    steps: dict[str, Step] = {}
     for name in [name for name, result in results.items() if "skipped" not in result]:
         tell(f"{where}: warm-up of {name}")
         try:
@@ -142,7 +142,8 @@ def _warm_steps(results: Document, problem: Problem, plan: LayerPlan, tell: Tell
         # One variant that does not run must not cost the figures of the others; the report says which and why.
         except Exception as error:
             results[name]["skipped"] = f"failed: {failure_line(str(error).splitlines()[0]) or type(error).__name__}"
-        step = None
+        # What a failed variant holds must be gone before the next is measured.
+        step = None  # type: ignore[assignment]
         free(plan.device)
     return steps
 

@@ -133,13 +133,13 @@ def _scores(result: FitResult | None) -> dict[str, Any]:
 class _LargestRadius:
     """The largest distance from the origin, in units of R, of any point that a layer of a network gave."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device):
+    def __init__(self, model: Any, device: torch.device):
         self.largest = torch.zeros((), device=device)
         for layer in (model.embedding, *model.convs):
             layer.register_forward_hook(self._look)
 
     @torch.no_grad()
-    def _look(self, layer: torch.nn.Module, _inputs: tuple, points: Tensor) -> None:
+    def _look(self, layer: Any, _inputs: tuple, points: Tensor) -> None:
         length = (points[..., 1:].norm(dim=-1) / curvature_radius(layer.curvature)).max()
         # In place: a recorded step writes where it wrote when it was recorded.
         torch.maximum(self.largest, length, out=self.largest)

@@ -1,5 +1,6 @@
 """What is measured side by side: HKConv three ways, and the layers it is compared with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,15 +54,16 @@ class Step:
         shape, points = problem.shape, problem.points
         # The same weights for every form of HKConv, so that their outputs can be compared.
         torch.manual_seed(problem.seed)
-        self.layer = make_layer(name, shape).to(points.device)
-        self.parameters = list(self.layer.parameters())
+        layer = make_layer(name, shape).to(points.device)
+        self.parameters = list(layer.parameters())
         self.x = (points[:, 1:] if name in EUCLIDEAN else points).clone().requires_grad_()
         self.edges = _neighbours(problem) if name == "fused" else problem.edge_index
         self.cotangent = torch.randn_like(self.x)
+        self.layer: Callable[..., Tensor] = layer
         if name == "compiled":
             # Every instance compiles the same forward; without this the ninth would be refused.
             torch.compiler.reset()
-            self.layer = torch.compile(self.layer, dynamic=False, fullgraph=True)
+            self.layer = torch.compile(layer, dynamic=False, fullgraph=True)
 
     @torch.no_grad()
     def forward(self) -> Tensor:
