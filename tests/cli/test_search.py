@@ -66,7 +66,7 @@ def test_a_search_prints_its_best_and_writes_a_recipe_to_train_with(hkconv):
 
 
 def test_a_killed_search_of_two_workers_resumes_with_what_had_finished():
-    settings = ("--trials", 6, "--epochs", 60, "--patience", 60, "--jobs", 2)
+    settings = ("--trials", 4, "--epochs", 40, "--patience", 40, "--jobs", 2)
     process = start(*settings)
     wait_until(process, lambda: "COMPLETE" in states_in_file())
     process.send_signal(signal.SIGKILL)
@@ -86,12 +86,12 @@ def test_a_killed_search_of_two_workers_resumes_with_what_had_finished():
     assert resumed.returncode == 0, stderr
     after = trials()
     finished = [trial for trial in after if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-    assert len(finished) == 6
+    assert len(finished) == 4
     assert {trial.state for trial in after} - {trial.state for trial in finished} <= {TrialState.FAIL}
     for number, trial in before.items():
         assert (after[number].params, after[number].value) == (trial.params, trial.value)
-    assert len(stderr.splitlines()) == 6 - len(before)
-    assert stderr.splitlines()[-1].split(":")[0].endswith("(6/6)")
+    assert len(stderr.splitlines()) == 4 - len(before)
+    assert stderr.splitlines()[-1].split(":")[0].endswith("(4/4)")
     assert "\x1b" not in stdout + stderr
 
 
