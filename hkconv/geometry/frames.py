@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature, curvature_radius
+from hkconv.geometry.norm import dot
 from hkconv.geometry.relative import excess
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(-1, keepdim=True)
 
 
 def to_origin(x: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
@@ -23,7 +20,7 @@ def to_origin(x: Tensor, v: Tensor, curvature: Curvature = -1.0) -> Tensor:
     Shapes: ``(..., n+1), (..., n+1) -> (..., n)``.
     """
     x_t, x_s, v_s = x[..., :1], x[..., 1:], v[..., 1:]
-    return v_s - _dot(x_s, v_s) / x_t / (curvature_radius(curvature) + x_t) * x_s
+    return v_s - dot(x_s, v_s) / x_t / (curvature_radius(curvature) + x_t) * x_s
 
 
 def from_origin(x: Tensor, w: Tensor, curvature: Curvature = -1.0) -> Tensor:
@@ -33,7 +30,7 @@ def from_origin(x: Tensor, w: Tensor, curvature: Curvature = -1.0) -> Tensor:
     """
     R = curvature_radius(curvature)
     x_t, x_s = x[..., :1], x[..., 1:]
-    time = _dot(x_s, w) / R
+    time = dot(x_s, w) / R
     return torch.cat([time, w + time / (R + x_t) * x_s], dim=-1)
 
 
@@ -45,7 +42,7 @@ def gradient_at_origin(x: Tensor, gradient: Tensor, curvature: Curvature = -1.0)
     """
     R = curvature_radius(curvature)
     x_t, x_s, g_t, g_s = x[..., :1], x[..., 1:], gradient[..., :1], gradient[..., 1:]
-    return g_s + (g_t + _dot(g_s, x_s) / (R + x_t)) / R * x_s
+    return g_s + (g_t + dot(g_s, x_s) / (R + x_t)) / R * x_s
 
 
 def turn(x: Tensor, y: Tensor, w: Tensor, curvature: Curvature = -1.0) -> Tensor:
@@ -65,10 +62,10 @@ def turn(x: Tensor, y: Tensor, w: Tensor, curvature: Curvature = -1.0) -> Tensor
     R = curvature_radius(curvature)
     x_t, y_t = x[..., :1], y[..., :1]
     s = x[..., 1:] / (R + x_t)
-    s_square = _dot(s, s)
+    s_square = dot(s, s)
     apart = y[..., 1:] - x[..., 1:]
-    across = apart - _dot(apart, s) / torch.where(s_square > 0, s_square, 1) * s
+    across = apart - dot(apart, s) / torch.where(s_square > 0, s_square, 1) * s
     e = across * ((R + x_t) / (R * R * (2 + excess(x, y, curvature)) + R * (x_t + y_t)))
-    e_square, along_s, along_e = _dot(e, e), _dot(w, s), _dot(w, e)
+    e_square, along_s, along_e = dot(e, e), dot(w, s), dot(w, e)
     by_s, by_e = along_e - along_s * e_square, -along_s - along_e * s_square
     return w + 2 / (1 + s_square * e_square) * (by_s * s + by_e * e)

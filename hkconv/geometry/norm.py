@@ -1,7 +1,12 @@
-"""The Euclidean norm as the maps need it: no overflow before its time, no NaN at zero."""
+"""Euclidean products and norms as the maps need them: no overflow before its time, no NaN at zero."""
 
 import torch
 from torch import Tensor
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Product over the last dimension, kept as size 1."""
+    return (a * b).sum(-1, keepdim=True)
 
 
 def safe_norm(v: Tensor) -> Tensor:

@@ -17,10 +17,7 @@ import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature, curvature_radius
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(-1, keepdim=True)
+from hkconv.geometry.norm import dot
 
 
 def excess(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
@@ -30,23 +27,23 @@ def excess(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:
     """
     R2 = curvature_radius(curvature) ** 2
     x_t, x_s, u_t, u_s = x[..., :1], x[..., 1:], u[..., :1], u[..., 1:]
-    D, p = u_s - x_s, _dot(u_s, x_s)
+    D, p = u_s - x_s, dot(u_s, x_s)
     # In units of the farther point, so that no square overflows up to a distance of 88 R in float32. The unit
     # drops out of the result and carries no gradient.
     unit = torch.maximum(u_t, x_t).detach()
     step = D / unit
-    square = _dot(step, step)
+    square = dot(step, step)
     apart = square > 0
     length = torch.where(apart, square, 1).sqrt()
     along = step / length
     shorter = torch.where(u_t < x_t, u_s, x_s)
-    across = shorter - _dot(shorter, along) * along
+    across = shorter - dot(shorter, along) * along
     facing = p > -R2
     # The branch not taken must stay finite too: its gradient is multiplied by zero, and inf * 0 is NaN. Factors are
     # multiplied before they are squared, so that no value and no gradient on the way exceeds that of the result.
     reach = torch.where(apart, length, 0) * (unit / (R2 + u_t * x_t + torch.where(facing, p, 0)).sqrt())
     turn = reach * across
-    near = reach * reach + _dot(turn, turn) / R2
+    near = reach * reach + dot(turn, turn) / R2
     return torch.where(facing, near, (u_t * x_t - p) / R2 - 1)
 
 
@@ -82,7 +79,7 @@ def ominus(u: Tensor, x: Tensor, curvature: Curvature = -1.0) -> Tensor:
     x_t, x_s, u_t, u_s = x[..., :1], x[..., 1:], u[..., :1], u[..., 1:]
     D = u_s - x_s
     delta = excess(x, u, curvature)
-    time_gap = _dot(D, u_s + x_s) / (u_t + x_t)
+    time_gap = dot(D, u_s + x_s) / (u_t + x_t)
     space = D - (time_gap + R * delta) / (R + x_t) * x_s
     return torch.cat([R * (1 + delta), space], dim=-1)
 
