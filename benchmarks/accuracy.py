@@ -54,10 +54,13 @@ def textbook_exp(x: Tensor, v: Tensor) -> Tensor:
     return torch.cosh(phi) * x + torch.sinh(phi) / phi * v
 
 
+def textbook_transport(x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    return v + (lorentz.inner(y, v) / (1 - lorentz.inner(x, y))).unsqueeze(-1) * (x + y)
+
+
 def textbook_translate(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
     """exp_y(PT_{x -> y}(log_x u)), each as written in the paper."""
-    v = textbook_log(x, u)
-    return textbook_exp(y, v + (lorentz.inner(y, v) / (1 - lorentz.inner(x, y))).unsqueeze(-1) * (x + y))
+    return textbook_exp(y, textbook_transport(x, y, textbook_log(x, u)))
 
 
 def textbook_ominus(u: Tensor, x: Tensor) -> Tensor:
@@ -98,6 +101,8 @@ def errors(radius: float) -> dict[str, tuple[float, float]]:
     d, v = lorentz.dist(exact_x, exact_u), lorentz.log(exact_x, exact_u)
     z, moved = lorentz.ominus(exact_u, exact_x), lorentz.translate(exact_x, exact_y, exact_u)
     mean, size = lorentz.centroid(exact_cluster), z[:, 1:].norm(dim=-1)
+    w = lorentz.log(exact_x, around(exact_x, 0.5, generator)).float()
+    carried = lorentz.transport(exact_x, exact_u, w.double())
     return {
         "d": tuple(largest((f(x, u) - d).abs() / d) for f in (lorentz.dist, textbook_dist)),
         "log": tuple(tangent_errors(exact_x, f(x, u), v) for f in (lorentz.log, textbook_log)),
@@ -105,6 +110,7 @@ def errors(radius: float) -> dict[str, tuple[float, float]]:
             astray(lorentz.exp(x, lorentz.log(x, u)), exact_u),
             astray(textbook_exp(x, textbook_log(x, u)), exact_u),
         ),
+        "PT": tuple(tangent_errors(exact_u, f(x, u, w), carried) for f in (lorentz.transport, textbook_transport)),
         "⊖": tuple(largest((f(u, x) - z)[:, 1:].norm(dim=-1) / size) for f in (lorentz.ominus, textbook_ominus)),
         "T": tuple(astray(f(x, y, u), moved) for f in (lorentz.translate, textbook_translate)),
         "HCent": tuple(astray(f(cluster), mean) for f in (lorentz.centroid, textbook_centroid)),
