@@ -10,9 +10,12 @@ from hkconv.errors import InputError
 CPU = torch.device("cpu")
 
 
-def test_measures_every_variant_and_writes_after_every_cell():
+@pytest.mark.parametrize(
+    "variants", [("kernel", "centroid", "euclidean"), pytest.param(attention.VARIANTS, marks=pytest.mark.nightly)]
+)
+def test_measures_every_variant_and_writes_after_every_cell(variants):
     saved = []
-    plan = AttentionPlan((4, 8), (64,), attention.VARIANTS, CPU, positions=8, budget=0.02, memory=False)
+    plan = AttentionPlan((4, 8), (64,), variants, CPU, positions=8, budget=0.02, memory=False)
     document = run_attention(plan, lambda document: saved.append(json.dumps(document, allow_nan=False)))
     assert [cell["sequences"] for cell in document["cells"]] == [
         {"batch": 2, "length": 4, "dim": 64},
@@ -20,6 +23,7 @@ def test_measures_every_variant_and_writes_after_every_cell():
     ]
     assert [len(json.loads(text)["cells"]) for text in saved] == [1, 2, 2]
     for cell in document["cells"]:
+        assert set(cell["variants"]) == set(variants)
         assert all(
             result[mode]["repeats"] >= 3 for result in cell["variants"].values() for mode in ("forward", "train")
         )

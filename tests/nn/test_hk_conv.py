@@ -332,6 +332,7 @@ def test_compiles_without_a_graph_break(variant):
     assert torch.isfinite(space.grad).all()
 
 
+@pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.nightly), "fused"], indirect=True)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_compiles_with_the_default_backend():

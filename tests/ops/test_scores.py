@@ -322,6 +322,7 @@ def test_layer_compiles_as_one_graph(weighted, generator):
         torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_attention_compiles_with_the_default_backend(generator):
