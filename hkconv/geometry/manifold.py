@@ -10,7 +10,7 @@ from torch import Tensor
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius, curvature_value
 from hkconv.geometry.frames import to_origin
-from hkconv.geometry.norm import safe_norm
+from hkconv.geometry.norm import dot, safe_norm
 
 # A shape as geoopt takes it, in numbers or at once; and whether something holds and, if not, why.
 Size: TypeAlias = int | tuple[int, ...]
@@ -52,7 +52,7 @@ class Lorentz(geoopt.Manifold):
     def inner(self, x: Tensor, u: Tensor, v: Tensor | None = None, *, keepdim: bool = False) -> Tensor:
         """Of tangent vectors at ``x``, taken at the origin: in float32 the plain form has no digit from radius 9 on."""
         at_origin = to_origin(x, u, self.curvature)
-        product = (at_origin * (at_origin if v is None else to_origin(x, v, self.curvature))).sum(-1, keepdim=True)
+        product = dot(at_origin, at_origin if v is None else to_origin(x, v, self.curvature))
         return product if keepdim else product.squeeze(-1)
 
     def norm(self, x: Tensor, u: Tensor, *, keepdim: bool = False) -> Tensor:

@@ -23,10 +23,10 @@ class Packed(NamedTuple):
     r"""HLinear's parameters side by side: K directions one after the other, then K gates, then unused room.
 
     Args:
-        weight: :math:`W` and :math:`v`, ``(P, m+1)`` with :math:`P \\ge K(n+1)`, zero in the room.
+        weight: :math:`W` and :math:`v`, ``(P, m+1)`` with :math:`P \ge K(n+1)`, zero in the room.
         bias: :math:`b` and :math:`b'`, ``(P,)``.
         time: :math:`w_t` and :math:`v_t`, ``(P,)``.
-        scale: :math:`\\lambda`, ``(K,)``.
+        scale: :math:`\lambda`, ``(K,)``.
     """
 
     weight: Tensor

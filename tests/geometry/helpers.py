@@ -53,6 +53,11 @@ def tangent(x: Tensor, s: Tensor) -> Tensor:
     return torch.cat([time, s.expand(*time.shape[:-1], -1)], dim=-1)
 
 
+def random_tangents(x: Tensor) -> Tensor:
+    """Tangent vectors at points, of random spatial coordinates."""
+    return tangent(x, torch.randn_like(x[..., 1:]))
+
+
 def assert_on_manifold(x: Tensor, curvature: float) -> None:
     torch.testing.assert_close(x, lorentz.lift(x[..., 1:], curvature))
 

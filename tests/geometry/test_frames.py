@@ -7,11 +7,15 @@ from hkconv.geometry import lorentz
 from hkconv.geometry.frames import from_origin, gradient_at_origin, to_origin, turn
 
 from . import literal
-from .helpers import as_float32, assert_finite_gradients, at_origin, at_radius, directions, random_points, tangent
-
-
-def random_tangents(x):
-    return tangent(x, torch.randn_like(x[..., 1:]))
+from .helpers import (
+    as_float32,
+    assert_finite_gradients,
+    at_origin,
+    at_radius,
+    directions,
+    random_points,
+    random_tangents,
+)
 
 
 def assert_close(actual, expected, tolerance=1e-10):

@@ -19,6 +19,7 @@ from .helpers import (
     directions,
     quick,
     random_points,
+    random_tangents,
     spaces,
     tangent,
 )
@@ -31,10 +32,6 @@ def assert_close(actual, expected, tolerance=ATOL):
 def radius_of(x, curvature):
     o = lorentz.origin(x.size(-1) - 1, curvature, dtype=x.dtype)
     return lorentz.dist(o, x, curvature).item() / curvature_scale(curvature)
-
-
-def random_tangents(x):
-    return tangent(x, torch.randn_like(x[..., 1:]))
 
 
 def test_exp_is_the_papers_formula(curvature):
