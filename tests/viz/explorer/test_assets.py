@@ -317,6 +317,20 @@ def test_nodes_near_the_mean_fill_the_window(open_page, cloud):
     assert page.state("zoom") == pytest.approx(1.25 * 0.9 / radius, rel=0.1)
 
 
+def test_keys_pressed_on_the_way_change_where_it_leads(open_page, cloud):
+    scene = Scene("near", (Layer("wide", cloud(30, 2, 4.0)), Layer("narrow", cloud(30, 2, 0.8))))
+    page = open_page(scene, reduced_motion="no-preference")
+    fitting = page.state("zoom")
+    page.press("[")
+    page.press("]", "+", "[")
+    assert page.state("layer") == "wide"
+    assert page.state("zoom") == pytest.approx(1.25 * fitting)
+    page.press("0", "-")
+    assert page.state("zoom") == pytest.approx(0.8)
+    page.press("]", "f", "Enter", "Escape")
+    assert page.state("zoom") == pytest.approx(fitting)
+
+
 def test_layers_and_components_are_those_of_the_analysis(open_page, layers):
     page = open_page(layers)
     assert page.state("layer") == "second"

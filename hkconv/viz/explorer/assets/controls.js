@@ -36,11 +36,11 @@ function chooseAxes(axes) {
 
 /** Go to another layer or other axes. The selected node stays where it is on the disk, the others go around it. */
 function changePlane(change) {
+  if (motion) moveOn(1);
   beginGlide();
   const before = state.selected >= 0 ? moved(view.isometry, pointOf(state.selected)) : null;
   change();
   enterPlane();
-  motion = null;
   if (before) {
     const now = moved(view.isometry, pointOf(state.selected));
     view.isometry = normalized(compose(translation(now, before), view.isometry));
@@ -423,10 +423,6 @@ const STEP = 0.25;
 function pan(x, y) {
   motion = null;
   moveBy(boost(fromSpace(-x * Math.sinh(STEP), -y * Math.sinh(STEP))));
-}
-
-function zoomInMiddle(factor) {
-  zoomBy(factor, overlay.clientWidth / 2, overlay.clientHeight / 2);
 }
 
 // The node whose neighbours are being visited, and at which of them.

@@ -97,7 +97,7 @@ function moveBy(isometry) {
 }
 
 /** Move along the geodesic until a point of the data is at the centre; the picture's shift and zoom go with it. */
-function glideTo(point, { zoomThen = view.zoom, turnsBack = false } = {}) {
+function glideTo(point, { zoomThen = motion?.zoomThen ?? view.zoom, turnsBack = false } = {}) {
   const seen = moved(view.isometry, point);
   const length = fromOrigin(seen);
   motion = {
@@ -112,12 +112,17 @@ function glideTo(point, { zoomThen = view.zoom, turnsBack = false } = {}) {
     duration: reducedMotion.matches ? 0 : 350 + 150 * Math.min(length, 5),
   };
   view.isFitted = false;
+  if (motion.duration === 0) moveOn(1);
   redraw(MOVING);
 }
 
 function advanceMotion(now) {
   motion.start ??= now;
-  const share = motion.duration === 0 ? 1 : Math.min((now - motion.start) / motion.duration, 1);
+  moveOn(Math.min((now - motion.start) / motion.duration, 1));
+}
+
+/** Be at a share of the way, at 1 at its end. */
+function moveOn(share) {
   const eased = ease(share);
   view.isometry = normalized(compose(boostTowards(motion.seen, -motion.length * eased), motion.isometry));
   view.shiftX = motion.shift[0] * (1 - eased);
@@ -144,8 +149,10 @@ function advanceGlide(now) {
   if (glide.share === 1) glide = null;
 }
 
+const withinZooms = (zoom) => Math.min(Math.max(zoom, 0.5), 80);
+
 function zoomBy(factor, x, y) {
-  const zoom = Math.min(Math.max(view.zoom * factor, 0.5), 80);
+  const zoom = withinZooms(view.zoom * factor);
   const ratio = zoom / view.zoom;
   const { centerX, centerY } = geometry();
   const home = [centerX - view.shiftX, centerY - view.shiftY];
@@ -156,6 +163,17 @@ function zoomBy(factor, x, y) {
   view.zoom = zoom;
   view.isFitted = false;
   redraw(MOVING);
+}
+
+/** Zoom around the middle; on the way to somewhere, change what the way leads to. */
+function zoomInMiddle(factor) {
+  if (motion) {
+    motion.zoomThen = withinZooms(motion.zoomThen * factor);
+    view.isFitted = false;
+  } else {
+    const { clientWidth, clientHeight } = canvases.overlay;
+    zoomBy(factor, clientWidth / 2, clientHeight / 2);
+  }
 }
 
 /** Back to the mean: with the whole disk in sight. */
