@@ -44,11 +44,18 @@ def seed() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory):
-    """No test reads or writes the user's cache folder."""
+    """No test reads or writes the user's cache folders; what was compiled serves all processes of the run.
+
+    What Numba compiles lies beside the sources, as anywhere.
+    """
     folder = tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    compiled = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_CACHE_HOME", "TORCH_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR"):
+        for name in ("XDG_CACHE_HOME", "TORCH_HOME"):
             patch.setenv(name, str(folder / name.lower()))
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            patch.setenv(name, str(compiled / name.lower()))
         patch.delenv("HKCONV_DATA", raising=False)
         yield folder
 

@@ -1,8 +1,12 @@
-"""Hostile input, drawn by hypothesis for a few seconds in each run of the tests and for a minute in the nightly set."""
+"""Hostile input for every reader, drawn by hypothesis: for five seconds in each run of the tests, nightly for a minute.
+
+A reader has its test file, and where that has several such tests they share the time.
+"""
 
 import inspect
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +19,7 @@ from hkconv.errors import InputError
 SECONDS, NIGHTLY_SECONDS = 5, 60
 # Few, because the time is looked at between batches, and one example may take a second.
 BATCH = 10
+TESTS_OF_FILE: Counter[str] = Counter()
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 QUIET = settings(
     max_examples=BATCH,
@@ -26,15 +31,17 @@ QUIET = settings(
 
 
 def fuzzed(**drawn: st.SearchStrategy) -> Callable:
-    """Call a test with drawn arguments, and with fixtures for its others, until its time is over.
+    """Call a test with drawn arguments, and with fixtures for its others, until its share of the time is over.
 
     Fixtures are the same each time. What is drawn follows from the number of the batch alone, so that a failure comes
     again.
     """
 
     def decorate(test: Callable) -> Callable:
+        TESTS_OF_FILE[test.__module__] += 1
+
         def timed(seconds: int, **fixtures: object) -> None:
-            end = time.monotonic() + seconds
+            end = time.monotonic() + seconds / TESTS_OF_FILE[test.__module__]
             for number in itertools.count():
                 seed(number)(QUIET(given(**drawn)(lambda **found: test(**fixtures, **found))))()
                 if time.monotonic() > end:

@@ -163,7 +163,15 @@ def test_a_resumed_training_keeps_the_rate_and_has_no_second_chance(tmp_path, ki
     assert_same_end(train_translator(recipe, resume=True).folder, with_half_the_rate_after_three(tmp_path))
 
 
-def test_an_interrupt_keeps_no_state_that_is_not_finite(tmp_path):
+@pytest.fixture
+def ctrl_c_is_heard():
+    """Also where the tests were started in the background, with it turned off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_keeps_no_state_that_is_not_finite(tmp_path, ctrl_c_is_heard):
     """It comes in the middle of a spoilt step, between two lines."""
     recipe, interrupts = recipe_in(tmp_path, "spoilt"), iter([signal.SIGINT])
 

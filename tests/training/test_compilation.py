@@ -42,6 +42,7 @@ def histories(dataset, **settings):
     return results
 
 
+@pytest.mark.nightly
 @needs_compiler
 def test_a_compiled_training_equals_the_plain_one(tree):
     plain, with_compiler = histories(tree)
