@@ -14,10 +14,10 @@ test: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 nightly: .venv/.installed-dev
-	$(BIN)/python -m pytest -n auto -m nightly
+	$(BIN)/python -m pytest -n auto --dist worksteal -m nightly
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean

@@ -4,13 +4,9 @@ import os
 import subprocess
 
 import pytest
+from nights import nightly
 
 from .test_kills import CASES, check_files
-
-
-def nightly(*cases: tuple) -> list:
-    """More of the same for a longer night."""
-    return [pytest.param(*case, marks=pytest.mark.nightly) for case in cases]
 
 
 def assert_refused(code: int, command) -> str:

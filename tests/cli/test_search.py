@@ -65,6 +65,7 @@ def test_a_search_prints_its_best_and_writes_a_recipe_to_train_with(hkconv):
     assert summary["cells"][0]["val_metric"] == pytest.approx(first.value, abs=1e-12)
 
 
+@pytest.mark.nightly
 def test_a_killed_search_of_two_workers_resumes_with_what_had_finished():
     settings = ("--trials", 4, "--epochs", 40, "--patience", 40, "--jobs", 2)
     process = start(*settings)

@@ -7,6 +7,7 @@ import geoopt
 import literal
 import pytest
 import torch
+from nights import nightly
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -320,7 +321,9 @@ def fresh_compiler():
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", ["paper", "everything", *nightly(*(name for name in VARIANTS if name not in ("paper", "everything")))]
+)
 def test_compiles_without_a_graph_break(variant):
     conv = make(dtype=torch.float32, **VARIANTS[variant])
     x, edge_index = cloud(7, 4, -1.0, torch.float32), ragged_edges()
@@ -332,7 +335,7 @@ def test_compiles_without_a_graph_break(variant):
     assert torch.isfinite(space.grad).all()
 
 
-@pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.nightly), "fused"], indirect=True)
+@pytest.mark.parametrize("backend", [*nightly("reference"), "fused"], indirect=True)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_compiles_with_the_default_backend():

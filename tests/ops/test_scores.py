@@ -256,9 +256,9 @@ def layer_gradients(layer, x, edge_index, weight):
     return out.detach(), torch.autograd.grad((out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum(), leaves)
 
 
-@pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("curvature", [-1.0, -0.4])
+@pytest.mark.parametrize(
+    "weighted, curvature, learned", [(False, -1.0, False), (True, -0.4, False), (False, -0.4, True), (True, -1.0, True)]
+)
 def test_layer_equals_the_reference(weighted, curvature, learned, device, generator):
     if device == "cuda":
         pytest.skip("the layers here are on the CPU")

@@ -16,6 +16,7 @@ def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
     assert hkn > summary.chance.mean + 0.4
 
 
+@pytest.mark.nightly
 def test_hkn_with_root_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, tmp_path):
     """Two trainings a split: the mean of ten alone moves by about a point with the draw of the first weights."""
     given = {"dataset": "texas", "models": ("hkn",), "num_splits": 10, "seeds": 2, "data": str(real_data)}

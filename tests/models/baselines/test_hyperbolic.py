@@ -100,6 +100,7 @@ def test_copies_pickles_and_resets(model_class, generator):
     assert not torch.equal(model(x, EDGES), before)
 
 
+@pytest.mark.nightly
 @of_each_model
 def test_compiles_without_a_graph_break(model_class, generator):
     model = model_class(3, 5, 2, num_layers=1)

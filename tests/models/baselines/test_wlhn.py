@@ -263,6 +263,7 @@ def test_copies_pickles_and_resets(generator):
     assert not model.updates[0].norms[0].module.running_mean.any()
 
 
+@pytest.mark.nightly
 def test_compiles_without_a_graph_break(generator):
     model = WLHN(3, 5, 2, num_layers=1).eval()
     x = torch.randn(NODES, 3, generator=generator)

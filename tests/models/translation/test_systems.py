@@ -147,7 +147,8 @@ def test_half_precision_changes_little(name, small, generator):
     assert (halved - exact).square().mean() < 0.01 * exact.var()
 
 
-@of_each
+# HKN's own file asks more of it.
+@pytest.mark.parametrize("name", [name for name in TRANSLATION_MODELS if name != "hkn"])
 def test_learns_to_write_backwards(name, built, generator):
     sizes = {"dim": 16, "num_heads": 2, "feedforward_dim": 32, "num_layers": 1, "dropout": 0.0, "max_length": 8}
     model = built(name, vocabulary=VOCABULARY, **sizes)
