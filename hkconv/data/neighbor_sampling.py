@@ -30,8 +30,10 @@ from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampl
 from hkconv.errors import InputError
 from hkconv.ops.neighbors import find_neighbors
 
-KERNEL = {"nogil": True, "cache": True, "error_model": "numpy"}
-PART = {"nogil": True, "error_model": "numpy", "forceinline": True}
+# As in :mod:`hkconv.ops.cpu`: kernels are called from Python, parts by kernels.
+_PLAIN = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+KERNEL = {**_PLAIN, "cache": True}
+PART = {**_PLAIN, "forceinline": True, "no_cpython_wrapper": True}
 
 #: In place of a number of neighbours: all of them.
 ALL = -1

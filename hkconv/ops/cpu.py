@@ -40,8 +40,9 @@ from hkconv.ops.neighbors import Neighbors
 
 # Sums may be reordered, which SIMD needs. NaN and infinity keep their meaning, and divisions stay divisions.
 _MATH = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-KERNEL = {**_MATH, "cache": True}
-PART = {**_MATH, "forceinline": True}
+# Kernels are called from Python, parts by kernels: what Numba would add for other callers takes a quarter of compiling.
+KERNEL = {**_MATH, "cache": True, "no_cfunc_wrapper": True}
+PART = {**_MATH, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
 # Edges taken together. Their directions should stay in the first-level cache.
 BLOCK = 32
