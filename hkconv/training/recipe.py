@@ -24,6 +24,9 @@ PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
 
+# The safe loader, in C where PyYAML was built with it: the tables have a hundred files.
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def _are_models(names: tuple[str, ...]) -> bool:
     return 0 < len(names) == len(set(names)) and set(names) <= set(MODEL_NAMES)
@@ -161,8 +164,8 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
         # A value that stands for others, and those for others again, can mean more than memory holds.
-        alias = next((event for event in yaml.parse(text) if isinstance(event, yaml.AliasEvent)), None)
-        values = None if alias is not None else yaml.safe_load(text)
+        alias = next((event for event in yaml.parse(text, YAML) if isinstance(event, yaml.AliasEvent)), None)
+        values = None if alias is not None else _plain_data(text)
     except OSError as error:
         raise InputError(f"recipe {path} cannot be read ({error.strerror})") from None
     # Dates that are none, numbers of thousands of digits and nests of thousands of lists fail with errors of Python's.
@@ -177,6 +180,15 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"recipe {path} must hold keys and values such as 'lr: 0.01', got a {type(values).__name__}")
     return values
+
+
+def _plain_data(text: str) -> object:
+    """What ``yaml.safe_load`` makes of a text."""
+    loader = YAML(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _place(mark: "yaml.error.Mark | yaml._yaml.Mark | None") -> str:

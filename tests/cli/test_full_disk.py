@@ -20,8 +20,8 @@ def assert_refused(code: int, command) -> str:
 @pytest.mark.parametrize(
     "name, limit",
     [
-        *(("train", 300), ("train", 3_000), ("search", 100_000), ("reproduce", 3_000), ("translate", 3_000)),
-        *nightly(("search", 3_000), ("translate", 300), ("translate", 10_000)),
+        *(("train", 3_000), ("search", 100_000), ("reproduce", 3_000), ("translate", 3_000)),
+        *nightly(("train", 300), ("search", 3_000), ("translate", 300), ("translate", 10_000)),
     ],
 )
 def test_a_file_that_may_not_grow_is_one_line_and_not_half_there(forks, tmp_path, name, limit):

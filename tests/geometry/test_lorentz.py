@@ -131,6 +131,7 @@ def test_leading_dimensions_broadcast(function, curvature):
             torch.testing.assert_close(result[i % shape[0], j % shape[1]], expected)
 
 
+@pytest.mark.nightly
 def test_compiles_without_a_graph_break():
     def several(*inputs):
         return [FUNCTIONS[name](*inputs) for name in ("dist", "ominus", "exp", "log", "centroid")]

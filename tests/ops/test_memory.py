@@ -3,13 +3,14 @@
 from functools import lru_cache
 
 import pytest
+from nights import nightly
 
 from hkconv.benchmarking.attention import Sequences, peak_bytes
 from hkconv.benchmarking.child import ask, probe_memory
 from hkconv.benchmarking.shapes import Shape
 
 
-@pytest.mark.parametrize("targets", ["uniform", "power-law"])
+@pytest.mark.parametrize("targets", [*nightly("uniform"), "power-law"])
 def test_extra_memory_is_a_small_part_of_one_tensor_of_edges_by_kernels_by_n(targets):
     shape = Shape(nodes=1000, edges=200_000, kernels=8, dim=32)
     one_tensor = 4 * shape.edges * shape.kernels * shape.dim
@@ -17,6 +18,7 @@ def test_extra_memory_is_a_small_part_of_one_tensor_of_edges_by_kernels_by_n(tar
     assert found["bytes"] < 0.15 * one_tensor, found
 
 
+@pytest.mark.nightly
 def test_extra_memory_grows_with_nodes_by_kernels_by_n():
     small, large = (
         probe_memory("fused", Shape(1000, 200_000, 8, dim), "uniform", seed=0, limit=300)["bytes"] for dim in (16, 64)
@@ -37,7 +39,7 @@ def test_attention_needs_little_beside_its_plain_form_and_not_much_more_than_hyb
     assert long < 3 * attention_bytes("centroid", 1024)
 
 
-@pytest.mark.parametrize("variant", ["kernel", "centroid"])
+@pytest.mark.parametrize("variant", ["kernel", *nightly("centroid")])
 def test_memory_of_attention_grows_with_the_length_and_not_with_its_square(variant):
     short, long = (attention_bytes(variant, length) for length in (256, 1024))
     assert long < 1.2 * 4 * short

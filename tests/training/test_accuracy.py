@@ -1,12 +1,13 @@
 """Whole trainings: that the default model learns what it should, on embedded and on real data."""
 
 import pytest
+from nights import nightly
 
 from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *nightly(1, 2)])
 def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
     recipe = Recipe(models=("hkn", "mlp"), num_splits=1, seed=seed, out=str(tmp_path / "run"))
     summary = train_run(recipe)

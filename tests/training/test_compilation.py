@@ -49,6 +49,7 @@ def test_a_compiled_training_equals_the_plain_one(tree):
     torch.testing.assert_close(with_compiler, plain, rtol=1e-6, atol=0)
 
 
+@pytest.mark.nightly
 def test_batches_of_every_size(molecules, traced_only):
     plain, with_compiler = histories(molecules, batch_size=5)
     torch.testing.assert_close(with_compiler, plain, rtol=1e-6, atol=0)
