@@ -13,7 +13,9 @@ import torch
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each core has its worker: more threads, here or in a process that a test starts, would wait for each other.
     torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if not torch.cuda.is_available():
     # Triton reads this when it is first imported, which PyG does.

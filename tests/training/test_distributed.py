@@ -177,6 +177,7 @@ def test_a_lost_process_leaves_the_best_weights_and_a_line(tmp_path):
     assert not resumed.interrupted
 
 
+@pytest.mark.nightly
 def test_a_lost_first_process_leaves_the_last_state_and_a_line(tmp_path):
     run = tmp_path / "run"
     options = toy_options(tmp_path, dropout=0.3, log_every=1, validate_every=5, steps=100_000, out=str(run))
