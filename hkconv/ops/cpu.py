@@ -40,7 +40,7 @@ from hkconv.ops.neighbors import Neighbors
 
 # Sums may be reordered, which SIMD needs. NaN and infinity keep their meaning, and divisions stay divisions.
 _MATH = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-# Kernels are called from Python, parts by kernels: what Numba would add for other callers takes a quarter of compiling.
+# Kernels are called from Python, parts by kernels: what Numba would add for other callers takes a fifth of compiling.
 KERNEL = {**_MATH, "cache": True, "no_cfunc_wrapper": True}
 PART = {**_MATH, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
