@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from nights import nightly
 
 from hkconv.benchmarking import attention
 from hkconv.benchmarking.attention import AttentionPlan, Sequences, Step, measure_here, peak_bytes, run_attention
@@ -10,9 +11,7 @@ from hkconv.errors import InputError
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(
-    "variants", [("kernel", "centroid", "euclidean"), pytest.param(attention.VARIANTS, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize("variants", [("kernel", "centroid", "euclidean"), *nightly((attention.VARIANTS,))])
 def test_measures_every_variant_and_writes_after_every_cell(variants):
     saved = []
     plan = AttentionPlan((4, 8), (64,), variants, CPU, positions=8, budget=0.02, memory=False)
