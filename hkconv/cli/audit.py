@@ -68,9 +68,9 @@ def _print_twins(found: "Audit") -> None:
 
 def _print_classes(found: "Audit") -> None:
     table = make_table("class", "all", *found.splits[0].sizes)
-    for label, count in enumerate(found.class_counts):
-        parts = (_range(found.splits, part, label) for part in found.splits[0].sizes)
-        table.add_row(str(label), str(count), *parts)
+    for index, (name, count) in enumerate(zip(found.classes, found.class_counts)):
+        parts = (_range(found.splits, part, index) for part in found.splits[0].sizes)
+        table.add_row(name, str(count), *parts)
     print_table(table)
     typer.echo()
 
@@ -101,7 +101,7 @@ def _agreement(share: float | None) -> str:
     return "no twins" if share is None else f"{100 * share:.0f} %"
 
 
-def _range(splits: "list[SplitAudit]", part: str, label: int) -> str:
+def _range(splits: "list[SplitAudit]", part: str, index: int) -> str:
     """The members of a class in a part, fewest to most over the splits."""
-    counts = [split.class_counts[part][label] for split in splits]
+    counts = [split.class_counts[part][index] for split in splits]
     return str(min(counts)) if min(counts) == max(counts) else f"{min(counts)}-{max(counts)}"

@@ -27,6 +27,8 @@ NEIGHBOURS_OF_A_COPY = 2
 # small graphs that happen to be the same.
 TWINS_BY_CHANCE = 0.10
 AGREEMENT_OF_COPIES = 0.95
+# To a question; what was not measured is neither.
+ANSWERS = ("no", "yes")
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,15 @@ class SplitAudit:
         overlaps: val in train, test in train, test in val.
         repeats: entries of a part beyond the first of a member, all parts together.
         twins: for each kind of twins, the test members with a training member that is alike and has the same label.
+        sizes: for each part, its members.
         class_counts: for each part, the members of each class.
     """
 
     overlaps: list[Overlap]
     repeats: int
     twins: dict[str, int]
+    sizes: dict[str, int]
     class_counts: dict[str, list[int]]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Members of each part."""
-        return {part: sum(counts) for part, counts in self.class_counts.items()}
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,19 @@ class GraphFacts:
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything found about a dataset and its splits."""
+    """Everything found about a dataset and its splits.
+
+    Args:
+        name, task, protocol: of the dataset.
+        classes: what the classes are called; of questions, every answer to each of them.
+        class_counts: the members of each class.
+        splits, twins, graph: what was found.
+    """
 
     name: str
     task: str
     protocol: str
+    classes: list[str]
     class_counts: list[int]
     splits: list[SplitAudit]
     twins: list[Twins]
@@ -185,30 +192,45 @@ def audit_splits(dataset: NodeDataset | GraphDataset, splits: Sequence[Mapping[s
     Returns:
         What was found.
     """
-    y, num_classes = dataset.labels, dataset.num_classes
-    twins = _graph_twins(dataset) if isinstance(dataset, GraphDataset) else _node_twins(dataset)
+    y, (classes, belongs) = _label_numbers(dataset.labels), _classes(dataset)
+    twins = _graph_twins(dataset, y) if isinstance(dataset, GraphDataset) else _node_twins(dataset)
     # Twins share their label, for others give nothing away.
     labelled = {kind.name: _with_labels(kind.number, y) for kind in twins}
     return Audit(
         name=dataset.name,
         task=dataset.task,
         protocol=protocol,
-        class_counts=torch.bincount(y, minlength=num_classes).tolist(),
-        splits=[_audit_split(parts, labelled, y, num_classes) for parts in splits],
+        classes=classes,
+        class_counts=belongs.sum(0).tolist(),
+        splits=[_audit_split(parts, labelled, belongs) for parts in splits],
         twins=twins,
         graph=_graph_facts(dataset),
     )
 
 
-def _audit_split(parts: Mapping[str, Tensor], twins: dict[str, Tensor], y: Tensor, num_classes: int) -> SplitAudit:
+def _label_numbers(labels: Tensor) -> Tensor:
+    """A number for each label, equal for equal ones; of questions all answers together are the label."""
+    return labels if labels.dim() == 1 else same_rows(labels)
+
+
+def _classes(dataset: NodeDataset | GraphDataset) -> tuple[list[str], Tensor]:
+    """The names of the classes, and which members belong to each, ``(N, C)``."""
+    if dataset.labels.dim() == 1:
+        every = range(dataset.num_classes)
+        return [str(label) for label in every], dataset.labels.unsqueeze(1) == torch.tensor(every)
+    questions = dataset.labels.size(1)
+    names = [f"{question} {answer}" if questions > 1 else answer for question in range(questions) for answer in ANSWERS]
+    return names, (dataset.labels.unsqueeze(2) == torch.arange(len(ANSWERS))).flatten(1)
+
+
+def _audit_split(parts: Mapping[str, Tensor], twins: dict[str, Tensor], belongs: Tensor) -> SplitAudit:
     unique = {name: members.unique() for name, members in parts.items()}
     return SplitAudit(
         overlaps=overlaps(parts),
         repeats=sum(len(parts[name]) - len(members) for name, members in unique.items()),
         twins={name: num_with_twin(parts["test"], parts["train"], number) for name, number in twins.items()},
-        class_counts={
-            name: torch.bincount(y[members], minlength=num_classes).tolist() for name, members in unique.items()
-        },
+        sizes={name: len(members) for name, members in unique.items()},
+        class_counts={name: belongs[members].sum(0).tolist() for name, members in unique.items()},
     )
 
 
@@ -226,8 +248,8 @@ def _node_twins(dataset: NodeDataset) -> list[Twins]:
     ]
 
 
-def _graph_twins(dataset: GraphDataset) -> list[Twins]:
-    return [Twins.of("edges and features", same_graphs(dataset.graphs), dataset.labels, can_leak=True)]
+def _graph_twins(dataset: GraphDataset, y: Tensor) -> list[Twins]:
+    return [Twins.of("edges and features", same_graphs(dataset.graphs), y, can_leak=True)]
 
 
 def _with_labels(number: Tensor, y: Tensor) -> Tensor:
@@ -242,6 +264,7 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
     links = link_keys(edges, num_nodes)
     first, second = pairs_of_keys(links, num_nodes)
     has_homophily = dataset.task == "node" and len(links) > 0
+    features, constant = _features(graph.x, dataset.num_columns if isinstance(dataset, GraphDataset) else None)
     return GraphFacts(
         nodes=num_nodes,
         links=len(links),
@@ -250,10 +273,18 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
         isolated=int((_num_neighbours(edges, num_nodes) == 0).sum()),
         without_in_neighbours=int((torch.bincount(target, minlength=num_nodes) == 0).sum()),
         without_out_neighbours=int((torch.bincount(source, minlength=num_nodes) == 0).sum()),
-        features=graph.x.size(1),
-        constant_features=int((graph.x == graph.x[:1]).all(dim=0).sum()),
+        features=features,
+        constant_features=constant,
         homophily=(graph.y[first] == graph.y[second]).double().mean().item() if has_homophily else None,
     )
+
+
+def _features(x: Tensor, num_columns: int | None) -> tuple[int, int]:
+    """How many features there are, and how many of them are constant; ``x`` may list the columns of the ones."""
+    if num_columns is None:
+        return x.size(1), int((x == x[:1]).all(dim=0).sum())
+    ones = torch.bincount(x.flatten(), minlength=num_columns)
+    return num_columns, int(((ones == 0) | (ones == len(x))).sum())
 
 
 def _num_neighbours(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -181,3 +181,46 @@ def test_a_split_file_takes_the_place_of_the_splits(tmp_path):
 def test_a_split_file_has_no_protocol(real_data, tmp_path):
     with pytest.raises(InputError, match="give one of the two"):
         audit_dataset("texas", root=real_data, protocol="published", split_file=tmp_path / "mine.json")
+
+
+def test_answers_to_questions_are_counted_and_compared_together():
+    """Alike graphs leak only if all their answers agree, and what was not measured is an answer of its own."""
+    nan = float("nan")
+    answers = [[0, 1], [0, 1], [1, nan], [1, nan], [1, 0], [0, 0]]
+    chain = torch.tensor([[0, 1], [1, 0]])
+    columns = [0, 0, 1, 1, 2, 2]
+    graphs = [
+        Data(x=torch.full((2, 1), float(column)), edge_index=chain, y=torch.tensor([row]))
+        for column, row in zip(columns, answers)
+    ]
+    split = parts([0, 2, 4], [1], [3, 5])
+    dataset = GraphDataset("asked", graphs, [Split(**split)], 2, "test", metric="ROC-AUC")
+    found = audit_splits(dataset, [split], "own")
+    assert found.classes == ["0 no", "0 yes", "1 no", "1 yes"]
+    assert found.class_counts == [3, 3, 2, 2]
+    assert found.splits[0].sizes == {"train": 3, "val": 1, "test": 2}
+    assert found.splits[0].class_counts == {"train": [1, 2, 1, 1], "val": [1, 0, 0, 1], "test": [1, 1, 1, 0]}
+    assert found.splits[0].twins == {"edges and features": 1}
+    assert found.twins[0].agreement == pytest.approx(2 / 3)
+
+
+def test_one_question_has_two_classes_by_name():
+    chain = torch.tensor([[0, 1], [1, 0]])
+    graphs = [
+        Data(x=torch.full((2, 1), float(i)), edge_index=chain, y=torch.tensor([[float(i % 3 == 0)]])) for i in range(6)
+    ]
+    split = parts([0, 1], [2, 3], [4, 5])
+    dataset = GraphDataset("asked", graphs, [Split(**split)], 2, "test", metric="ROC-AUC")
+    found = audit_splits(dataset, [split], "own")
+    assert dict(zip(found.classes, found.class_counts)) == {"no": 4, "yes": 2}
+
+
+def test_listed_columns_are_features():
+    """Column 0 is one everywhere, columns 3 and 4 nowhere."""
+    chain = torch.tensor([[0, 1], [1, 0]])
+    graphs = [
+        Data(x=torch.tensor([[0, 1], [0, 2]], dtype=torch.uint8), edge_index=chain, y=indices(i % 2)) for i in range(3)
+    ]
+    dataset = GraphDataset("listed", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test", num_columns=5)
+    found = audit_splits(dataset, [parts([0], [1], [2])], "own").graph
+    assert (found.features, found.constant_features) == (5, 3)
