@@ -33,6 +33,22 @@ def project_mean(mean: Tensor, mean_excess: Tensor, curvature: Curvature = -1.0)
     return lift(mean[..., 1:] / mass, curvature), mass
 
 
+def mixed_space(first: Tensor, second: Tensor, logit: Tensor, curvature: Curvature = -1.0) -> Tensor:
+    r"""The space of the centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`.
+
+    With :math:`D = x - y` the norm is
+    :math:`-\|(1 - \sigma) x + \sigma y\|_L^2 = R^2 + \sigma (1 - \sigma) \|D\|_L^2`, where
+    :math:`\|D\|_L^2 \ge 0` is a difference of squares of *gaps*, so that nothing is lost for points that are near.
+
+    Shapes: ``(..., n+1), (..., n+1), () -> (..., n)``.
+    """
+    share, rest = torch.sigmoid(logit), torch.sigmoid(-logit)
+    gap = first - second
+    square = (gap[..., 1:].square().sum(-1, keepdim=True) - gap[..., :1].square()).clamp(min=0)
+    mass = (1 + share * rest * square / curvature_radius(curvature) ** 2).sqrt()
+    return (rest * first[..., 1:] + share * second[..., 1:]) / mass
+
+
 def effective_weight(weight: Tensor, total: Tensor) -> Tensor:
     """Weights as they act: where all weights of a centroid vanish, all its points count alike."""
     return torch.where(total == 0, 1, weight)

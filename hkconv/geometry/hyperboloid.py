@@ -29,6 +29,15 @@ def lift(s: Tensor, curvature: Curvature = -1.0) -> Tensor:
     return torch.cat([time, s], dim=-1)
 
 
+def point_along(direction: Tensor, length: Tensor, curvature: Curvature = -1.0) -> Tensor:
+    """The point over the vector of a length along a direction; the origin along none.
+
+    Shapes: ``(..., n), (...) -> (..., n+1)``.
+    """
+    norm = torch.linalg.vector_norm(direction, dim=-1)
+    return lift((length / torch.where(norm == 0, 1, norm)).unsqueeze(-1) * direction, curvature)
+
+
 def rescale(x: Tensor, curvature: Curvature, new_curvature: Curvature) -> Tensor:
     r"""Points of one hyperboloid on another, :math:`x R'/R`: all distances change by that factor.
 

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.curvature import Curvature, curvature_radius
-from hkconv.geometry.lorentz import lift
+from hkconv.geometry.centroid import mixed_space
+from hkconv.geometry.curvature import Curvature
 from hkconv.nn.common import full_precision
 from hkconv.ops.centroid import segment_centroid
+from hkconv.ops.rows import lifted
 
 
 def global_centroid_pool(
@@ -43,17 +44,9 @@ def pool_with_mass(
 def mix(first: Tensor, second: Tensor, logit: Tensor, curvature: Curvature = -1.0) -> Tensor:
     r"""The centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`.
 
-    With :math:`D = x - y` the norm is
-    :math:`-\|(1 - \sigma) x + \sigma y\|_L^2 = R^2 + \sigma (1 - \sigma) \|D\|_L^2`, where
-    :math:`\|D\|_L^2 \ge 0` is a difference of squares of *gaps*, so that nothing is lost for points that are near.
-
     Shapes: ``(..., n+1), (..., n+1), () -> (..., n+1)``.
     """
-    share, rest = torch.sigmoid(logit), torch.sigmoid(-logit)
-    gap = first - second
-    square = (gap[..., 1:].square().sum(-1, keepdim=True) - gap[..., :1].square()).clamp(min=0)
-    mass = (1 + share * rest * square / curvature_radius(curvature) ** 2).sqrt()
-    return lift((rest * first[..., 1:] + share * second[..., 1:]) / mass, curvature)
+    return lifted(mixed_space(first, second, logit, curvature), curvature)
 
 
 class MassScaling(torch.nn.Module):
@@ -80,7 +73,7 @@ class MassScaling(torch.nn.Module):
 
     def forward(self, point: Tensor, mass: Tensor, curvature: Curvature = -1.0) -> Tensor:
         amount = torch.log1p(mass).unsqueeze(-1)
-        return lift((1 + self.scale * amount) * point[..., 1:] + self.shift * amount, curvature)
+        return lifted((1 + self.scale * amount) * point[..., 1:] + self.shift * amount, curvature)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.scale.numel()})"

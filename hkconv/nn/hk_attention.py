@@ -16,6 +16,7 @@ from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
 from hkconv.ops import attention, attention_reference
 from hkconv.ops.backends import BACKENDS, choose_backend
+from hkconv.ops.rows import lifted
 from hkconv.points import kernel_points
 
 AGGREGATIONS = ("kernel", "centroid")
@@ -180,16 +181,16 @@ class HKAttention(torch.nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """``(B, T, dim+1) -> (H, B, T, n+1)``."""
-        return lift(x[..., 1:].unflatten(-1, (self.num_heads, -1)).permute(2, 0, 1, 3), self.curvature)
+        return lifted(x[..., 1:].unflatten(-1, (self.num_heads, -1)).permute(2, 0, 1, 3), self.curvature)
 
     def _merge(self, x: Tensor) -> Tensor:
         """``(H, B, T, n+1) -> (B, T, dim+1)``."""
-        return lift(x[..., 1:].permute(1, 2, 0, 3).flatten(2), self.curvature)
+        return lifted(x[..., 1:].permute(1, 2, 0, 3).flatten(2), self.curvature)
 
     def _drop(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
             return x
-        return lift(F.dropout(x[..., 1:], self.dropout), self.curvature)
+        return lifted(F.dropout(x[..., 1:], self.dropout), self.curvature)
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, own: Tensor | None, padding: Tensor | None, causal: bool

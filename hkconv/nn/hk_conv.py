@@ -20,6 +20,7 @@ from hkconv.nn.linear import HLinear
 from hkconv.ops import fused, reference, scores
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.ops.neighbors import Edges, Neighbors, read_edges, read_neighbors
+from hkconv.ops.rows import lifted
 from hkconv.points import kernel_points
 
 
@@ -213,7 +214,7 @@ class HKConv(torch.nn.Module):
     def _drop(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
             return x
-        return lift(F.dropout(x[:, 1:], self.dropout), self.curvature)
+        return lifted(F.dropout(x[:, 1:], self.dropout), self.curvature)
 
     def _attend(self, query: Tensor, key: Tensor, edges: Edges) -> Tensor:
         ends = query.index_select(0, edges.target), key.index_select(0, edges.source)

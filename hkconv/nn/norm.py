@@ -10,8 +10,8 @@ from torch_geometric.nn.resolver import activation_resolver
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
-from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature
+from hkconv.ops.rows import lifted
 
 NORMS = ("layer", "batch")
 
@@ -75,7 +75,7 @@ class HNorm(torch.nn.Module):
             space = x[..., 1:]
             if self.norm is not None:
                 space = self.norm(space.flatten(0, -2)).view_as(space)
-            return lift(space if self.act is None else self.act(space), self.curvature)
+            return lifted(space if self.act is None else self.act(space), self.curvature)
 
     def __repr__(self) -> str:
         parts = [part for part in (self.norm, self.act) if part is not None]

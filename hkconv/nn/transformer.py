@@ -1,7 +1,7 @@
 """Layers of the fully hyperbolic transformer (HyboNet, Chen et al. 2021), with HKConv or centroids in the attention."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
-from hkconv.geometry.lorentz import lift
 from hkconv.nn.centroid import mix
 from hkconv.nn.common import full_precision, register_curvature, reset_modules
 from hkconv.nn.hk_attention import AttentionCache, HKAttention
 from hkconv.nn.linear import HLinear
 from hkconv.nn.norm import HNorm
+from hkconv.ops.rows import are_fused, lifted, mixed_norm
 
 # Of a part in its residual, in a fresh layer.
 INITIAL_SHARE = 0.2
@@ -53,7 +53,7 @@ class HFeedForward(torch.nn.Module):
     def _drop(self, x: Tensor) -> Tensor:
         if not self.training or self.dropout == 0:
             return x
-        return lift(F.dropout(x[..., 1:], self.dropout), self.curvature)
+        return lifted(F.dropout(x[..., 1:], self.dropout), self.curvature)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.first.in_dim}, {self.first.out_dim})"
@@ -88,6 +88,8 @@ class HResidual(torch.nn.Module):
 
     def forward(self, x: Tensor, part: Tensor) -> Tensor:
         with full_precision(x, part) as (x, part):
+            if isinstance(self.norm.norm, torch.nn.LayerNorm) and are_fused(x, self.norm.dim, self.curvature):
+                return mixed_norm(x, part, self.logit, self.norm.norm, cast(float, self.curvature))
             return self.norm(mix(x, part, self.logit, self.curvature))
 
     def __repr__(self) -> str:

@@ -1,14 +1,15 @@
 """HLinear as a function of its parameters: the fully hyperbolic linear map of Chen et al. (2021), section II-B."""
 
 from collections.abc import Callable
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.geometry.curvature import Curvature
-from hkconv.geometry.lorentz import lift
+from hkconv.geometry.hyperboloid import point_along
+from hkconv.ops.rows import are_fused, gated_points
 
 
 class LinearTensors(TypedDict):
@@ -48,6 +49,8 @@ def hyperbolic_linear(
     """
     n, coordinates = weight.shape[-2:]
     kernels = weight.shape[:-2]
+    if bias is not None and gate_bias is not None and are_fused(x, n, curvature):
+        return _fused_linear(x, weight, bias, gate_weight, gate_bias, log_scale, act, cast(float, curvature))
     activated = x if act is None else act(x)
     # The direction has no scale. Taking far inputs in units of their size keeps its square finite for all of them.
     unit = activated.detach().abs().amax(-1, keepdim=True).clamp(min=1)
@@ -59,7 +62,23 @@ def hyperbolic_linear(
     return point_along(direction, log_scale.exp() * torch.sigmoid(gate.squeeze(-1)), curvature)
 
 
-def point_along(direction: Tensor, length: Tensor, curvature: Curvature = -1.0) -> Tensor:
-    """The point over the vector of this length along a direction, ``(..., n), (...) -> (..., n+1)``."""
-    norm = torch.linalg.vector_norm(direction, dim=-1)
-    return lift((length / torch.where(norm == 0, 1, norm)).unsqueeze(-1) * direction, curvature)
+def _fused_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    gate_weight: Tensor,
+    gate_bias: Tensor,
+    log_scale: Tensor,
+    act: Callable[[Tensor], Tensor] | None,
+    curvature: float,
+) -> Tensor:
+    """The same with one product where directions and gates see the same input, and one kernel for all that follows."""
+    *kernels, n, coordinates = weight.shape
+    weights = weight.reshape(-1, coordinates), gate_weight.reshape(-1, coordinates)
+    if act is None:
+        products = F.linear(x, torch.cat(weights))
+    else:
+        products = torch.cat([F.linear(act(x), weights[0]), F.linear(x, weights[1])], dim=-1)
+    parameters = bias.reshape(-1, n), gate_bias.reshape(-1), log_scale.reshape(-1)
+    points = gated_points(products.reshape(-1, products.size(-1)), *parameters, curvature)
+    return points.view(*x.shape[:-1], *kernels, n + 1)

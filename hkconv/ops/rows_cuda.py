@@ -1,0 +1,296 @@
+r"""The maps of :mod:`hkconv.ops.rows` on CUDA: Triton kernels, one program a tile of rows.
+
+Sums over all rows, for what the rows share, are PyTorch's of what each row or each program has: no atomics, and the
+same input gives the same bits. In Triton's interpreter the same functions take CPU tensors.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hkconv.ops.cuda import _power_of_two, _sigmoid
+from hkconv.ops.launch import Launcher
+
+# Elements of a tile, and of them a warp's.
+TILE, TILE_PER_WARP = 1024, 256
+
+
+@triton.jit
+def _tile(rows, n: tl.constexpr, B: tl.constexpr, NP: tl.constexpr):
+    """The rows of this program, which of them there are, the columns, and which entries there are."""
+    row = (tl.program_id(0) * B + tl.arange(0, B)).to(tl.int64)
+    column = tl.arange(0, NP)
+    valid = row < rows
+    return row, valid, column, valid[:, None] & (column < n)[None, :]
+
+
+@triton.jit
+def _store_points(out, row, valid, column, inside, time, space, n: tl.constexpr):
+    tl.store(out + row * (n + 1), time, mask=valid)
+    tl.store(out + row[:, None] * (n + 1) + 1 + column[None, :], space, mask=inside)
+
+
+@triton.jit
+def _space(points, row, column, inside, n: tl.constexpr):
+    return tl.load(points + row[:, None] * (n + 1) + 1 + column[None, :], mask=inside, other=0)
+
+
+@triton.jit
+def _lift(space, R: tl.constexpr):
+    return tl.sqrt(R * R + tl.sum(space * space, 1))
+
+
+@triton.jit(do_not_specialize=["rows", "stride"])
+def _lifted(
+    space, out, rows, stride, n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr
+):  # fmt: skip
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    s = tl.load(space + row[:, None] * stride + column[None, :], mask=inside, other=0)
+    _store_points(out, row, valid, column, inside, _lift(s, R), s, n)
+
+
+@triton.jit(do_not_specialize=["rows", "stride"])
+def _lifted_gradients(
+    space, grad, out, rows, stride, n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr
+):  # fmt: skip
+    """t' s / t + s'."""
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    s = tl.load(space + row[:, None] * stride + column[None, :], mask=inside, other=0)
+    slope = tl.load(grad + row * (n + 1), mask=valid, other=0) / _lift(s, R)
+    found = slope[:, None] * s + _space(grad, row, column, inside, n)
+    tl.store(out + row[:, None] * n + column[None, :], found, mask=inside)
+
+
+@triton.jit
+def _gate(
+    products, bias, gate_bias, log_scale, row, valid, column, inside,
+    K: tl.constexpr, n: tl.constexpr, TINY: tl.constexpr,
+):  # fmt: skip
+    """Directions z (rows, n), their norms, those norms with 1 for 0, openings σ(g) and lengths λσ(g)."""
+    kernel = row % K
+    start = products + (row // K) * (K * (n + 1))
+    z = tl.load(start[:, None] + (kernel * n)[:, None] + column[None, :], mask=inside, other=0)
+    z += tl.load(bias + (kernel * n)[:, None] + column[None, :], mask=inside, other=0)
+    gate = tl.load(start + K * n + kernel, mask=valid, other=0) + tl.load(gate_bias + kernel, mask=valid, other=0)
+    length = tl.exp(tl.load(log_scale + kernel, mask=valid, other=0)) * _sigmoid(gate)
+    # In units of the largest coordinate, so that the squares of far inputs stay finite. Numbers below the normal ones
+    # are no direction: a GPU divides by them as by zero.
+    largest = tl.max(tl.abs(z), 1)
+    largest = tl.where(largest < TINY, 0, largest)
+    unit = tl.where(largest > 0, largest, 1)
+    scaled = z / unit[:, None]
+    norm = largest * tl.sqrt(tl.sum(scaled * scaled, 1))
+    return z, norm, tl.where(norm > 0, norm, 1), gate, length
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _gated_points(
+    products, bias, gate_bias, log_scale, out, rows,
+    K: tl.constexpr, n: tl.constexpr, R: tl.constexpr, TINY: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    z, norm, safe, _, length = _gate(products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, TINY)
+    reach = tl.where(norm > 0, length, 0)
+    time = tl.sqrt(R * R + reach * reach)
+    _store_points(out, row, valid, column, inside, time, (length / safe)[:, None] * z, n)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _gated_points_gradients(
+    products, bias, gate_bias, log_scale, grad, found, by_scale, rows,
+    K: tl.constexpr, n: tl.constexpr, R: tl.constexpr, TINY: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    """With u = z/|z|: z' = (ℓ/|z|)(s' - (s'·u) u) and ℓ' = s'·u + t' ℓ/t."""
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    z, norm, safe, gate, length = _gate(products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, TINY)
+    reach = tl.where(norm > 0, length, 0)
+    time = tl.sqrt(R * R + reach * reach)
+    by_space = _space(grad, row, column, inside, n)
+    u = z / safe[:, None]
+    along = tl.sum(by_space * u, 1)
+    by_z = (length / safe)[:, None] * (by_space - along[:, None] * u)
+    by_length = along + tl.load(grad + row * (n + 1), mask=valid, other=0) * (reach / time)
+    kernel = row % K
+    start = found + (row // K) * (K * (n + 1))
+    tl.store(start[:, None] + (kernel * n)[:, None] + column[None, :], by_z, mask=inside)
+    tl.store(start + K * n + kernel, by_length * length * _sigmoid(-gate), mask=valid)
+    tl.store(by_scale + row, by_length * length, mask=valid)
+
+
+@triton.jit
+def _mix(first, second, logit, row, valid, column, inside, n: tl.constexpr, R: tl.constexpr):
+    """Both weights, the gaps in space and time, ‖x - y‖², the mass and the space of the centroid."""
+    beta = tl.load(logit)
+    share, rest = _sigmoid(beta), _sigmoid(-beta)
+    x, y = _space(first, row, column, inside, n), _space(second, row, column, inside, n)
+    start = row * (n + 1)
+    time_gap = tl.load(first + start, mask=valid, other=0) - tl.load(second + start, mask=valid, other=0)
+    gap = x - y
+    square = tl.sum(gap * gap, 1) - time_gap * time_gap
+    mass = tl.sqrt(1 + share * rest * tl.where(square > 0, square, 0) / (R * R))
+    return share, rest, gap, time_gap, square, mass, (rest * x + share * y) / mass[:, None]
+
+
+@triton.jit
+def _standardise(space, inside, eps: tl.constexpr, n: tl.constexpr):
+    centred = tl.where(inside, space - (tl.sum(space, 1) / n)[:, None], 0)
+    deviation = tl.sqrt(tl.sum(centred * centred, 1) / n + eps)
+    return centred / deviation[:, None], deviation
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _mixed_norm(
+    first, second, logit, weight, bias, out, rows,
+    n: tl.constexpr, eps: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    _, _, _, _, _, _, space = _mix(first, second, logit, row, valid, column, inside, n, R)
+    standard, _ = _standardise(space, inside, eps, n)
+    scale = tl.load(weight + column, mask=column < n, other=0)
+    h = standard * scale[None, :] + tl.load(bias + column, mask=column < n, other=0)[None, :]
+    _store_points(out, row, valid, column, inside, _lift(h, R), h, n)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _mixed_norm_gradients(
+    first, second, logit, weight, bias, grad, by_first, by_second, sums, rows,
+    n: tl.constexpr, eps: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    """Gradients of both points, and this program's sums for weight, bias and logit.
+
+    With w = (1-σ) x + σ y, the mass M = sqrt(1 + σ(1-σ) q/R²) and q = ‖x - y‖²:
+    w' = (w/M)'/M, M' = -(w/M)'·(w/M)/M and q' = M' σ(1-σ)/(2 M R²).
+    """
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    share, rest, gap, time_gap, square, mass, space = _mix(first, second, logit, row, valid, column, inside, n, R)
+    standard, deviation = _standardise(space, inside, eps, n)
+    scale = tl.load(weight + column, mask=column < n, other=0)
+    h = standard * scale[None, :] + tl.load(bias + column, mask=column < n, other=0)[None, :]
+    h = tl.where(inside, h, 0)
+    slope = tl.load(grad + row * (n + 1), mask=valid, other=0) / _lift(h, R)
+    by_h = slope[:, None] * h + _space(grad, row, column, inside, n)
+    by_standard = by_h * scale[None, :]
+    along = tl.sum(by_standard * standard, 1) / n
+    by_space = by_standard - (tl.sum(by_standard, 1) / n)[:, None] - along[:, None] * standard
+    by_space = tl.where(inside, by_space / deviation[:, None], 0)
+    by_mix = by_space / mass[:, None]
+    by_mass = -tl.sum(by_space * space, 1) / mass
+    by_product = tl.where(square >= 0, by_mass / (2 * mass * R * R), 0)
+    by_square = by_product * share * rest
+    by_gap = 2 * by_square[:, None] * gap
+    by_time_gap = -2 * by_square * time_gap
+    _store_points(by_first, row, valid, column, inside, by_time_gap, rest * by_mix + by_gap, n)
+    _store_points(by_second, row, valid, column, inside, -by_time_gap, share * by_mix - by_gap, n)
+    by_share = -tl.sum(by_mix * gap, 1) + by_product * tl.where(square > 0, square, 0) * (rest - share)
+    own = sums + tl.program_id(0).to(tl.int64) * (2 * n + 1)
+    tl.store(own + column, tl.sum(by_h * standard, 0), mask=column < n)
+    tl.store(own + n + column, tl.sum(tl.where(inside, by_h, 0), 0), mask=column < n)
+    tl.store(own + 2 * n, tl.sum(tl.where(valid, by_share, 0), 0) * share * rest)
+
+
+def lifted(space: Tensor, R: float) -> Tensor:
+    """Points over rows of spatial coordinates, ``(..., n) -> (..., n+1)``."""
+    rows = _rows(space)
+    out = space.new_empty(*space.shape[:-1], space.size(-1) + 1)
+    if out.numel():
+        _launch(_for_lifted, rows, [rows, out], rows.stride(0), R=R)
+    return out
+
+
+def lifted_gradients(grad: Tensor, space: Tensor, R: float) -> list[Tensor]:
+    """The gradient of :func:`lifted`."""
+    rows = _rows(space)
+    out = torch.empty_like(space, memory_format=torch.contiguous_format)
+    if out.numel():
+        _launch(_for_lifted_gradients, rows, [rows, grad, out], rows.stride(0), R=R)
+    return [out]
+
+
+def gated_points(products: Tensor, bias: Tensor, gate_bias: Tensor, log_scale: Tensor, R: float) -> Tensor:
+    """Points out of the products of HLinear, ``(N, K, n+1)``."""
+    K, n = bias.shape
+    out = products.new_empty(len(products), K, n + 1)
+    if out.numel():
+        tensors = [*_contiguous(products, bias, gate_bias, log_scale), out]
+        rows = out.view(-1, n + 1)[:, 1:]
+        tiny = torch.finfo(out.dtype).tiny
+        _launch(_for_gated_points, rows, tensors, K=K, R=R, TINY=tiny)
+    return out
+
+
+def gated_points_gradients(
+    grad: Tensor, products: Tensor, bias: Tensor, gate_bias: Tensor, log_scale: Tensor, R: float
+) -> list[Tensor]:
+    """The gradients of :func:`gated_points`, in the order of its tensors."""
+    K, n = bias.shape
+    found = products.new_empty(products.shape)
+    by_scale = products.new_empty(len(products), K)
+    if found.numel():
+        rows = grad.view(-1, n + 1)[:, 1:]
+        tensors = [*_contiguous(products, bias, gate_bias, log_scale), grad, found, by_scale]
+        tiny = torch.finfo(grad.dtype).tiny
+        _launch(_for_gated_points_gradients, rows, tensors, K=K, R=R, TINY=tiny)
+    total = found.sum(0)
+    return [found, total[: K * n].view_as(bias), total[K * n :].view_as(gate_bias), by_scale.sum(0).view_as(log_scale)]
+
+
+def mixed_norm(
+    first: Tensor, second: Tensor, logit: Tensor, weight: Tensor, bias: Tensor, eps: float, R: float
+) -> Tensor:
+    """Normalised centroids of two points each, ``(..., n+1)``."""
+    out = first.new_empty(first.shape)
+    if out.numel():
+        rows = out.view(-1, out.size(-1))[:, 1:]
+        tensors = [*_contiguous(first, second, logit, weight, bias), out]
+        _launch(_for_mixed_norm, rows, tensors, eps=eps, R=R)
+    return out
+
+
+def mixed_norm_gradients(
+    grad: Tensor, first: Tensor, second: Tensor, logit: Tensor, weight: Tensor, bias: Tensor, eps: float, R: float
+) -> list[Tensor]:
+    """The gradients of :func:`mixed_norm`, in the order of its tensors."""
+    by_first, by_second = first.new_empty(first.shape), first.new_empty(first.shape)
+    n = weight.numel()
+    rows = by_first.view(-1, n + 1)[:, 1:]
+    sums = first.new_zeros(_programs(rows), 2 * n + 1)
+    if by_first.numel():
+        tensors = [*_contiguous(first, second, logit, weight, bias), grad, by_first, by_second, sums]
+        _launch(_for_mixed_norm_gradients, rows, tensors, eps=eps, R=R)
+    total = sums.sum(0)
+    return [by_first, by_second, total[2 * n].view_as(logit), total[:n].view_as(weight), total[n : 2 * n].view_as(bias)]
+
+
+def _contiguous(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]
+
+
+def _rows(space: Tensor) -> Tensor:
+    """As a matrix, without a copy where its rows lie evenly in memory, as they do in points."""
+    rows = space.reshape(-1, space.size(-1))
+    return rows if rows.stride(1) == 1 else rows.contiguous()
+
+
+def _height(rows: Tensor) -> int:
+    """How many rows a program takes."""
+    return max(1, TILE // _power_of_two(rows.size(1)))
+
+
+def _programs(rows: Tensor) -> int:
+    return -(-len(rows) // _height(rows))
+
+
+def _launch(kernel: Launcher, rows: Tensor, tensors: list[Tensor], *numbers: int, **constants: Any) -> None:
+    """Launch a kernel with a program for each tile of rows ``(N, n)``; their number is its first one."""
+    n, B = rows.size(1), _height(rows)
+    width = _power_of_two(n)
+    sizes = {"n": n, "B": B, "NP": width, "num_warps": max(1, min(8, B * width // TILE_PER_WARP))}
+    kernel((_programs(rows), 1), tensors, len(rows), *numbers, **constants, **sizes)
+
+
+_for_lifted, _for_lifted_gradients = Launcher(_lifted), Launcher(_lifted_gradients)
+_for_gated_points, _for_gated_points_gradients = Launcher(_gated_points), Launcher(_gated_points_gradients)
+_for_mixed_norm, _for_mixed_norm_gradients = Launcher(_mixed_norm), Launcher(_mixed_norm_gradients)
