@@ -142,11 +142,11 @@ def test_no_rows_give_no_points_and_zero_gradients(numbers, operation, shapes, d
 
 
 def test_gradients_of_gradients(device, generator):
-    leaves = [draw(generator, 3, 10), draw(generator, 2, 4), draw(generator, 2), draw(generator, 2)]
+    leaves = [draw(generator, 2, 6), draw(generator, 2, 2), draw(generator, 2), draw(generator, 2)]
     leaves = [leaf.to(device).requires_grad_() for leaf in leaves]
     assert torch.autograd.gradgradcheck(lambda *given: rows.gated_points(*given), leaves)
-    pair = [lift(draw(generator, 3, 4)).to(device).requires_grad_() for _ in range(2)]
-    norm = torch.nn.LayerNorm(4, dtype=torch.float64, device=device)
+    pair = [lift(draw(generator, 2, 3)).to(device).requires_grad_() for _ in range(2)]
+    norm = torch.nn.LayerNorm(3, dtype=torch.float64, device=device)
     logit = torch.zeros((), dtype=torch.float64, device=device, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x, y, beta: rows.mixed_norm(x, y, beta, norm), [*pair, logit])
 
@@ -236,11 +236,10 @@ CONSTANTS = {"K": 1, "n": 64, "R": 1.0, "TINY": 1e-38, "eps": 1e-5, "B": 16, "NP
 for name in ("lifted", "gated_points", "mixed_norm"):
     for kernel in (getattr(rows_cuda, f"_{name}"), getattr(rows_cuda, f"_{name}_gradients")):
         constants = {key: CONSTANTS[key] for key in kernel.arg_names if key in CONSTANTS}
-        for pointer in ("*fp32", "*fp64"):
-            kinds = {key: "constexpr" if key in constants else NUMBERS.get(key, pointer) for key in kernel.arg_names}
-            source = ASTSource(fn=kernel, signature=kinds, constexprs=constants)
-            built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-            print(kernel.__name__, pointer, len(built.asm["cubin"]) > 0)
+        kinds = {key: "constexpr" if key in constants else NUMBERS.get(key, "*fp32") for key in kernel.arg_names}
+        source = ASTSource(fn=kernel, signature=kinds, constexprs=constants)
+        built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        print(kernel.__name__, len(built.asm["cubin"]) > 0)
 """
 
 
@@ -251,4 +250,4 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")[:-1]
-    assert len(lines) == 12 and all(line.endswith("True") for line in lines)
+    assert len(lines) == 6 and all(line.endswith("True") for line in lines)
