@@ -1,6 +1,6 @@
 """Steps as CUDA graphs, one for each shape of a batch and one for the update.
 
-A hyperbolic transformer is tens of thousands of small operations a step; a GPU waits for each of them to be launched.
+A hyperbolic transformer is thousands of small operations a step; a GPU waits for each of them to be launched.
 """
 
 from collections.abc import Callable
