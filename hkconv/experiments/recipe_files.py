@@ -270,6 +270,9 @@ def _parse(file: Path, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
             _check_known(label, systems, f"system in {TUNED}")
     if not systems:
         raise InputError("systems must name at least one")
+    for label in systems:
+        if "," in label:
+            raise InputError(f"name of system {label!r} must have no comma: names are chosen in lists with commas")
     return TableRecipe(
         file=file,
         table=table,

@@ -164,6 +164,7 @@ def test_settings_go_from_general_to_particular(recipes):
         ({"systems": {"GCN": {"model": "gcn", "root": True}}}, "root is a setting of model 'hkn', not of 'gcn'"),
         ({"systems": {"GCN": {"model": "gcn", "lrr": 1}}}, "unknown key of system 'GCN' 'lrr'; did you mean 'lr'?"),
         ({"systems": {}}, "systems must name at least one"),
+        ({"systems": {"GCN, deep": {"model": "gcn"}}}, "name of system 'GCN, deep' must have no comma"),
         ({"systems": ["GCN"]}, "systems must hold keys and values"),
         ({"settings": {"hiden_dim": 3}}, "unknown key of settings 'hiden_dim'; did you mean 'hidden_dim'?"),
         ({"settings": {"device": "cpu"}}, "unknown key of settings 'device'"),
