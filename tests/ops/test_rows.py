@@ -10,7 +10,9 @@ import torch
 from fused_cases import relative_error
 
 from hkconv.geometry.lorentz import lift
-from hkconv.nn import HKAttention, HLinear, HNorm
+from hkconv.language.loss import summed_loss
+from hkconv.models.translation import create_translator
+from hkconv.nn import HKAttention, HLinear, HNorm, transformer
 from hkconv.nn.transformer import HFeedForward, HResidual
 from hkconv.ops import linear, rows
 
@@ -25,9 +27,8 @@ def device(monkeypatch) -> str:
     """Where the kernels run: in Triton's interpreter where there is no GPU."""
     if torch.cuda.is_available():
         return "cuda"
-    monkeypatch.setattr(rows, "are_fused", _has_fixed_curvature)
-    monkeypatch.setattr(linear, "are_fused", _has_fixed_curvature)
-    monkeypatch.setattr("hkconv.nn.transformer.are_fused", _has_fixed_curvature)
+    for module in (rows, linear, transformer):
+        monkeypatch.setattr(module, "are_fused", _has_fixed_curvature)
     return "cpu"
 
 
@@ -189,7 +190,7 @@ def test_a_residual_is_what_it_is_in_plain_pytorch(dtype, device, generator, mon
     x, part = (lift(draw(generator, 4, 6)).to(dtype) for _ in range(2))
     found = _through(layer.to(device), x.to(device), part.to(device))
     monkeypatch.setattr(rows, "are_fused", lambda *_: False)
-    monkeypatch.setattr("hkconv.nn.transformer.are_fused", lambda *_: False)
+    monkeypatch.setattr(transformer, "are_fused", lambda *_: False)
     expected = _through(layer.cpu().double(), x.double(), part.double())
     for value, double in zip(found, expected, strict=True):
         assert relative_error(value, double) < GRADIENT_TOLERANCE[dtype]
@@ -251,3 +252,21 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")[:-1]
     assert len(lines) == 6 and all(line.endswith("True") for line in lines)
+
+
+def test_a_translator_is_what_it_is_in_plain_pytorch(device, generator, monkeypatch):
+    """Loss and the gradients of all parameters of a whole hyperbolic transformer."""
+    torch.manual_seed(0)
+    model = create_translator("hkn", 30, dim=8, num_heads=2, feedforward_dim=12, num_layers=1, dropout=0.0).double()
+    source, target = (torch.randint(4, 30, (3, 5), generator=generator).to(device) for _ in range(2))
+
+    def gradients():
+        loss = summed_loss(model(source, target[:, :-1]), target[:, 1:])
+        return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+    model.to(device)
+    found = gradients()
+    for module in (rows, linear, transformer):
+        monkeypatch.setattr(module, "are_fused", lambda *_: False)
+    for value, plain in zip(found, gradients(), strict=True):
+        torch.testing.assert_close(value, plain, rtol=1e-10, atol=1e-12)
