@@ -6,6 +6,7 @@ Run: python benchmarks/translation_steps.py --device cuda
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,25 @@ def count_operations(step: Step, batch: Batch) -> int:
     return seen.count
 
 
+def run(models: list[str], tokens: int, budget: float, seed: int, device: torch.device) -> dict[str, Any]:
+    """Operations and times of a step of each model, as plain data."""
+    protocol = {"tokens": tokens, "width": WIDTH, "dim": 64, "captured": device.type == "cuda", "budget": budget}
+    found: dict[str, Any] = {}
+    calls = {}
+    batch = make_batch(tokens, device)
+    for name in models:
+        step = make_step(name, seed, device)
+        found[name] = {"operations": count_operations(step, batch)}
+        calls[name] = partial(step, [batch], LR)
+        for _ in range(WARM_UPS):
+            calls[name]()
+    samples: dict[str, list[float]] = {}
+    measure(calls, budget, timer_for(device), samples)
+    for name, seconds in samples.items():
+        found[name]["step"] = Timing(tuple(seconds)).as_dict()
+    return {**header("translation-steps", device, seed, protocol), "models": found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -100,28 +120,9 @@ def main() -> None:
     options = parser.parse_args()
     device = find_device(options.device)
     tokens = options.tokens or TOKENS.get(device.type, TOKENS["cpu"])
-    protocol = {
-        "tokens": tokens,
-        "width": WIDTH,
-        "dim": 64,
-        "captured": device.type == "cuda",
-        "budget": options.budget,
-    }
-    document: dict[str, Any] = {**header("translation-steps", device, options.seed, protocol), "models": {}}
-    batch = make_batch(tokens, device)
-    calls = {}
-    for name in options.models:
-        step = make_step(name, options.seed, device)
-        document["models"][name] = {"operations": count_operations(step, batch)}
-        calls[name] = lambda step=step: step([batch], LR)
-        for _ in range(WARM_UPS):
-            calls[name]()
-    samples: dict[str, list[float]] = {}
-    measure(calls, options.budget, timer_for(device), samples)
-    for name, seconds in samples.items():
-        entry = document["models"][name]
-        entry["step"] = Timing(tuple(seconds)).as_dict()
-        print(f"{name}: {entry['operations']} operations, {1000 * entry['step']['median']:.1f} ms a step", flush=True)
+    document = run(options.models, tokens, options.budget, options.seed, device)
+    for name, entry in document["models"].items():
+        print(f"{name}: {entry['operations']} operations, {1000 * entry['step']['median']:.1f} ms a step")
     out = options.out or RESULTS / f"translation-steps-{device.type}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, document)
