@@ -11,7 +11,8 @@ from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn.common import full_precision, register_curvature
-from hkconv.ops.linear import LinearTensors, hyperbolic_linear
+from hkconv.ops.linear import LinearTensors, fused_linear, hyperbolic_linear
+from hkconv.ops.rows import are_fused
 
 # λσ(0) = 1: a fresh layer puts its outputs at radius arsinh(1) ≈ 0.88 of the unit hyperboloid, where it is
 # neither flat nor saturated; gradients move it from there.
@@ -85,8 +86,9 @@ class HLinear(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x")
         with full_precision(x) as (x,):
-            tensors = self.weight, self.bias, self.gate_weight, self.gate_bias, self.log_scale
-            return hyperbolic_linear(x, *tensors, act=self.act, curvature=self.curvature)
+            fused = self.bias is not None and are_fused(x, self.out_dim, self.curvature)
+            linear: Callable[..., Tensor] = fused_linear if fused else hyperbolic_linear
+            return linear(x, **self.named_tensors(), act=self.act, curvature=self.curvature)
 
     def __repr__(self) -> str:
         kernels = "" if self.num_kernels is None else f", num_kernels={self.num_kernels}"

@@ -1,7 +1,7 @@
 """HLinear as a function of its parameters: the fully hyperbolic linear map of Chen et al. (2021), section II-B."""
 
 from collections.abc import Callable
-from typing import TypedDict, cast
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hkconv.geometry.curvature import Curvature
 from hkconv.geometry.hyperboloid import point_along
-from hkconv.ops.rows import are_fused, gated_points
+from hkconv.ops.rows import gated_points
 
 
 class LinearTensors(TypedDict):
@@ -49,8 +49,6 @@ def hyperbolic_linear(
     """
     n, coordinates = weight.shape[-2:]
     kernels = weight.shape[:-2]
-    if bias is not None and gate_bias is not None and are_fused(x, n, curvature):
-        return _fused_linear(x, weight, bias, gate_weight, gate_bias, log_scale, act, cast(float, curvature))
     activated = x if act is None else act(x)
     # The direction has no scale. Taking far inputs in units of their size keeps its square finite for all of them.
     unit = activated.detach().abs().amax(-1, keepdim=True).clamp(min=1)
@@ -62,7 +60,7 @@ def hyperbolic_linear(
     return point_along(direction, log_scale.exp() * torch.sigmoid(gate.squeeze(-1)), curvature)
 
 
-def _fused_linear(
+def fused_linear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -72,7 +70,10 @@ def _fused_linear(
     act: Callable[[Tensor], Tensor] | None,
     curvature: float,
 ) -> Tensor:
-    """The same with one product where directions and gates see the same input, and one kernel for all that follows."""
+    """:func:`hyperbolic_linear` on CUDA, see :mod:`hkconv.ops.rows`: one kernel for all that follows the products.
+
+    Where directions and gates see the same input they are one product.
+    """
     *kernels, n, coordinates = weight.shape
     weights = weight.reshape(-1, coordinates), gate_weight.reshape(-1, coordinates)
     if act is None:

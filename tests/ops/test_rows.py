@@ -12,9 +12,9 @@ from fused_cases import relative_error
 from hkconv.geometry.lorentz import lift
 from hkconv.language.loss import summed_loss
 from hkconv.models.translation import create_translator
-from hkconv.nn import HKAttention, HLinear, HNorm, transformer
+from hkconv.nn import HKAttention, HLinear, HNorm, linear, transformer
 from hkconv.nn.transformer import HFeedForward, HResidual
-from hkconv.ops import linear, rows
+from hkconv.ops import rows
 
 VALUE_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 # Of the sums over rows, whose terms cancel.
