@@ -67,9 +67,9 @@ def _lifted_gradients(
 @triton.jit
 def _gate(
     products, bias, gate_bias, log_scale, row, valid, column, inside,
-    K: tl.constexpr, n: tl.constexpr, TINY: tl.constexpr,
+    K: tl.constexpr, n: tl.constexpr, R: tl.constexpr, TINY: tl.constexpr,
 ):  # fmt: skip
-    """Directions z (rows, n), their norms, those norms with 1 for 0, openings σ(g) and lengths λσ(g)."""
+    """Directions z (rows, n), norms with 1 for 0, gates g, lengths λσ(g), those of the points, and their times."""
     kernel = row % K
     start = products + (row // K) * (K * (n + 1))
     z = tl.load(start[:, None] + (kernel * n)[:, None] + column[None, :], mask=inside, other=0)
@@ -83,7 +83,8 @@ def _gate(
     unit = tl.where(largest > 0, largest, 1)
     scaled = z / unit[:, None]
     norm = largest * tl.sqrt(tl.sum(scaled * scaled, 1))
-    return z, norm, tl.where(norm > 0, norm, 1), gate, length
+    reach = tl.where(norm > 0, length, 0)
+    return z, tl.where(norm > 0, norm, 1), gate, length, reach, tl.sqrt(R * R + reach * reach)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -92,9 +93,7 @@ def _gated_points(
     K: tl.constexpr, n: tl.constexpr, R: tl.constexpr, TINY: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
 ):  # fmt: skip
     row, valid, column, inside = _tile(rows, n, B, NP)
-    z, norm, safe, _, length = _gate(products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, TINY)
-    reach = tl.where(norm > 0, length, 0)
-    time = tl.sqrt(R * R + reach * reach)
+    z, safe, _, length, _, time = _gate(products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, R, TINY)
     _store_points(out, row, valid, column, inside, time, (length / safe)[:, None] * z, n)
 
 
@@ -105,9 +104,9 @@ def _gated_points_gradients(
 ):  # fmt: skip
     """With u = z/|z|: z' = (ℓ/|z|)(s' - (s'·u) u) and ℓ' = s'·u + t' ℓ/t."""
     row, valid, column, inside = _tile(rows, n, B, NP)
-    z, norm, safe, gate, length = _gate(products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, TINY)
-    reach = tl.where(norm > 0, length, 0)
-    time = tl.sqrt(R * R + reach * reach)
+    z, safe, gate, length, reach, time = _gate(
+        products, bias, gate_bias, log_scale, row, valid, column, inside, K, n, R, TINY
+    )
     by_space = _space(grad, row, column, inside, n)
     u = z / safe[:, None]
     along = tl.sum(by_space * u, 1)
