@@ -34,7 +34,8 @@ def source_commit() -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     """What git prints, None where it fails or is not there."""
     try:
-        command = ["git", "-C", str(folder), *arguments]
+        # A training that is killed while git holds a lock would leave it behind, and the user could not commit.
+        command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
         # Nothing that a user gave is in it, and git is found as every program is.
         done = subprocess.run(command, capture_output=True, text=True, check=True)  # nosec B603
     except (OSError, subprocess.CalledProcessError):

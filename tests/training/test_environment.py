@@ -1,5 +1,9 @@
+import os
 import platform
+import shutil
+import subprocess
 
+import pytest
 import torch
 
 import hkconv
@@ -33,3 +37,16 @@ def test_no_git_no_commit(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert source_commit() is None
     source_commit.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_asking_git_leaves_the_index_alone(tmp_path):
+    """Git would write it anew, under a lock, where a file's time has changed and its contents have not."""
+    file, index = tmp_path / "loop.py", tmp_path / ".git" / "index"
+    file.write_text("pass")
+    for command in (["init", "-q"], ["add", "loop.py"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    os.utime(file, (1, 1))
+    before = index.read_bytes()
+    assert environment._git(tmp_path, "status", "--porcelain") == "A  loop.py"
+    assert index.read_bytes() == before
