@@ -14,6 +14,7 @@ from hkconv.experiments.contests import CAUTION, against_baselines, against_pape
 from hkconv.experiments.grids import Grid, PaperTable, figures_table
 from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
 from hkconv.experiments.pages import Block, Heading, Items, Links, Plot, Text, as_html, as_markdown
+from hkconv.experiments.parts import validation_of_parts
 from hkconv.experiments.store import RUNTIME
 from hkconv.experiments.store import Record as StoredRecord
 from hkconv.experiments.tuning_report import tuning_section
@@ -28,6 +29,7 @@ TITLES = {
     "kernels-graph": "Number of kernel points, graph classification",
     "runtime": "Runtime",
 }
+ABLATIONS = "ablations"
 #: Folder of explorer pages, beside the report.
 EXPLORER = "explorer"
 
@@ -122,7 +124,9 @@ def _section(table: str, cells: Mapping[Place, CellFigures], paper: PaperTable) 
     blocks.append(figures_table(full) if full.variants else Text("No results yet."))
     if table in KERNEL_TABLES and full.variants:
         blocks.append(kernel_plot(full))
-    if table not in (*KERNEL_TABLES, RUNTIME):
+    if table == ABLATIONS:
+        blocks += validation_of_parts(full)
+    elif table not in (*KERNEL_TABLES, RUNTIME):
         blocks += [*against_paper(full), *against_baselines(full)]
     if quick.cells:
         blocks += [
