@@ -5,6 +5,7 @@ The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_
 :mod:`hkconv.geometry.curvature`. Here they are put together.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -108,25 +109,24 @@ class HKN(Pretrained, HyperbolicNetwork):
                 )
             return HEmbedding(in_features, hidden_dim, reach=reach, curvature=first)
 
-        def make_conv(number: int, with_root: bool) -> HKConv:
-            return HKConv(
-                hidden_dim,
-                hidden_dim,
-                kernel_size,
-                act=act,
-                dropout=dropout,
-                points=points,
-                relative=relative,
-                attention=attention,
-                root=with_root,
-                mass=mass,
-                curvature=layer_curvatures[number],
-                backend=backend,
-            )
+        make_conv = partial(
+            HKConv,
+            hidden_dim,
+            hidden_dim,
+            kernel_size,
+            act=act,
+            dropout=dropout,
+            points=points,
+            relative=relative,
+            attention=attention,
+            mass=mass,
+            backend=backend,
+        )
 
         def make_layer(number: int) -> HKConv | TwoWayConv:
-            conv = make_conv(number, root)
-            return TwoWayConv(conv, make_conv(number, False)) if directions else conv
+            own = layer_curvatures[number]
+            conv = make_conv(root=root, curvature=own)
+            return TwoWayConv(conv, make_conv(root=False, curvature=own)) if directions else conv
 
         read_layers = num_layers + 1 if readout == "all" else 1
         temperature = INITIAL_TEMPERATURE * read_layers

@@ -102,16 +102,8 @@ def fit(
         Scores and history; a :class:`~hkconv.training.guard.DivergenceError` if that did not help.
     """
     settings = settings or Settings()
-    reference = next(model.parameters())
-    if settings.capture:
-        check_capture(reference.device, dataset.task, settings.groupings, model)
-    check_sampled(model, dataset.task, settings)
-    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
-    task = make_task(dataset, split, reference, **batching)
-    task.divide_among(processes)
-    processes.copy_model(model)
-    trainer = _Trainer(model, task, settings, processes)
-    kept = (model, trainer.optimizer, task.generator, trainer.precision.scaler)
+    trainer = _Trainer(model, _checked_task(model, dataset, split, settings), settings, processes)
+    kept = (model, trainer.optimizer, trainer.task.generator, trainer.precision.scaler)
     progress = Progress() if unfinished is None else unfinished.restore(*kept)
     trainer.guard.recovery = progress.guard
     if progress.history:
@@ -142,23 +134,8 @@ def fit(
         if not progress.history:
             raise
         interrupted, divergence = True, error
-    # At least one epoch was trained: without one, an interrupt was raised again.
-    best = cast(Best, progress.best)
-    model.load_state_dict(best.weights)
-    test = _test_score(model, task) if split.test is not None else None
-    seconds = time.perf_counter() - started
-    result = FitResult(
-        task.metric,
-        best.epoch,
-        best.score.metric,
-        best.score.loss,
-        None if test is None else test.metric,
-        None if test is None else test.loss,
-        seconds,
-        interrupted,
-        progress.history,
-        trainer.guard.recovery if divergence is None else str(divergence),
-    )
+    told = trainer.guard.recovery if divergence is None else str(divergence)
+    result = _result(trainer, progress, split.test is not None, started, interrupted, told)
     if divergence is not None:
         divergence.best = result
         raise divergence
@@ -205,6 +182,8 @@ class _Trainer:
 
     def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes = ALONE):
         self.model, self.task, self.processes = model, task, processes
+        task.divide_among(processes)
+        processes.copy_model(model)
         self.begun = 0
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
@@ -253,6 +232,37 @@ class _Trainer:
     def _measure(self) -> Tensor:
         """Metric and mean loss of the validation part, and the largest parameter."""
         return torch.cat([self.task.measure(self.runner, "val"), largest_parameter(self.model)])
+
+
+def _checked_task(model: torch.nn.Module, dataset: Dataset, split: Split | LinkSplit, settings: Settings) -> Task:
+    reference = next(model.parameters())
+    if settings.capture:
+        check_capture(reference.device, dataset.task, settings.groupings, model)
+    check_sampled(model, dataset.task, settings)
+    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
+    return make_task(dataset, split, reference, **batching)
+
+
+def _result(
+    trainer: _Trainer, progress: Progress, has_test: bool, started: float, interrupted: bool, guard: str | None
+) -> FitResult:
+    """Leave the model with its best weights, and measure it on the test part if there is one."""
+    # At least one epoch was trained: without one, an interrupt was raised again.
+    best = cast(Best, progress.best)
+    trainer.model.load_state_dict(best.weights)
+    test = _test_score(trainer.model, trainer.task) if has_test else None
+    return FitResult(
+        trainer.task.metric,
+        best.epoch,
+        best.score.metric,
+        best.score.loss,
+        None if test is None else test.metric,
+        None if test is None else test.loss,
+        time.perf_counter() - started,
+        interrupted,
+        progress.history,
+        guard,
+    )
 
 
 def _test_score(model: torch.nn.Module, task: Task) -> Score:
