@@ -81,17 +81,7 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     dataset = processes.in_turn(lambda: load_dataset(recipe))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
-    if recipe.capture:
-        check_capture(device, dataset.task, recipe.groupings)
-    if recipe.compile:
-        check_compiler()
-    fit_settings(recipe, recipe.seed)  # raises for settings that do not go together
-    if processes.count > 1:
-        if recipe.precision != "float32":
-            raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
-        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=recipe.neighbors).divide_among(processes)
-    for name in recipe.models:
-        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
+    _check_settings(recipe, dataset, device, processes)
     folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
     processes.goes_on = f"hkconv train --resume {folder}"
     cells = list_cells(recipe)
@@ -119,6 +109,21 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     if processes.is_first:
         write_json(folder / SUMMARY_FILE, summary.as_dict())
     return summary
+
+
+def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, processes: Processes) -> None:
+    """Refuse settings that do not go together before anything is written."""
+    if recipe.capture:
+        check_capture(device, dataset.task, recipe.groupings)
+    if recipe.compile:
+        check_compiler()
+    fit_settings(recipe, recipe.seed)
+    if processes.count > 1:
+        if recipe.precision != "float32":
+            raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
+        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=recipe.neighbors).divide_among(processes)
+    for name in recipe.models:
+        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
 
 
 def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
