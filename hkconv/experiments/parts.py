@@ -33,9 +33,8 @@ def validation_of_parts(grid: Grid) -> list[Block]:
 
 
 def _row(variant: str, columns: list[list[float]]) -> tuple[str | Bold, ...]:
-    better = sum(bool(column) and min(column) > 0 for column in columns)
-    worse = sum(bool(column) and max(column) < 0 for column in columns)
-    return (variant, *map(_difference, columns), str(better), str(worse))
+    agreed = [_agreed(column) for column in columns if column]
+    return (variant, *map(_difference, columns), str(agreed.count("better")), str(agreed.count("worse")))
 
 
 def _difference(column: list[float]) -> str | Bold:
@@ -43,4 +42,9 @@ def _difference(column: list[float]) -> str | Bold:
         return NOTHING
     # The sum turns -0.0 into 0.0.
     text = f"{round(100 * fmean(column), 1) + 0.0:+.1f}"
-    return Bold(text) if min(column) > 0 or max(column) < 0 else text
+    return Bold(text) if _agreed(column) else text
+
+
+def _agreed(column: list[float]) -> str | None:
+    """What all splits say; None where they do not agree."""
+    return "better" if min(column) > 0 else "worse" if max(column) < 0 else None
