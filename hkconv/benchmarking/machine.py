@@ -4,13 +4,13 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import hkconv
 from hkconv.benchmarking.memory import total_bytes
+from hkconv.training.devices import cpu_model
 
 PACKAGES = ("torch", "torch-geometric", "geoopt", "numpy", "numba", "triton")
 
@@ -27,14 +27,6 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         gpu = torch.cuda.get_device_properties(device)
         described |= {"gpu": gpu.name, "gpu_memory_bytes": gpu.total_memory, "cuda": torch.version.cuda}
     return described
-
-
-def cpu_model() -> str:
-    """The processor's name, as far as the system tells."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def describe_software() -> dict[str, str]:

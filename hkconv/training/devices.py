@@ -1,4 +1,8 @@
-"""The device a user asks for, checked before anything is computed."""
+"""The device a user asks for, checked before anything is computed, and its name."""
+
+import platform
+from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -28,7 +32,20 @@ def find_device(name: str) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """The device in words, such as ``"cpu"`` or ``"cuda:0 (NVIDIA H200)"``."""
-    if device.type != "cuda":
-        return str(device)
-    return f"{device} ({torch.cuda.get_device_name(device)})"
+    """The device in words, such as ``"cpu (AMD EPYC, AVX512)"`` or ``"cuda:0 (NVIDIA H200)"``."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return f"{device} ({name})"
+
+
+def cpu_model() -> str:
+    """The processor's name, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _processor() -> str:
+    """Name and vector instructions: another processor takes sums in another order, which rounds otherwise."""
+    return f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -12,6 +12,7 @@ from hkconv.experiments.tables import Choice, Place, list_cells
 from hkconv.experiments.workers import SpoiledError
 from hkconv.training.building import load_dataset
 from hkconv.training.capture import CaptureBrokenError, CaptureRefusedError
+from hkconv.training.devices import describe_device
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import train_cell
 
@@ -32,7 +33,7 @@ def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
     assert record["metric"] == "accuracy"
     assert record["dataset_info"]["num_nodes"] == 971
     assert record["versions"]["torch"] == torch.__version__
-    assert record["device"] == "cpu"
+    assert record["device"] == describe_device(torch.device("cpu"))
     assert record["peak_memory_bytes"] >= 0
     assert {"commit", "when"} < set(record)
     append(tmp_path, record)

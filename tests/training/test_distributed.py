@@ -21,6 +21,7 @@ from hkconv.language.runs import load_run, read_tensors
 from hkconv.language.train import train_translator
 from hkconv.models import MLP
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.devices import describe_device
 from hkconv.training.distributed import Processes, joined
 from hkconv.training.launch import Place
 from hkconv.training.loop import fit
@@ -167,7 +168,7 @@ def test_a_lost_process_leaves_the_best_weights_and_a_line(tmp_path):
     assert stdout == ""
     summary = json.loads((run / "summary.json").read_text())
     assert summary["interrupted"]
-    assert summary["device"] == "cpu, 2 processes"
+    assert summary["device"] == f"{describe_device(torch.device('cpu'))}, 2 processes"
     *finished, last = summary["cells"]
     assert last["interrupted"] and not any(cell["interrupted"] for cell in finished)
     for cell in summary["cells"]:

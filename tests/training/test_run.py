@@ -14,6 +14,7 @@ from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.errors import InputError
 from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
+from hkconv.training.devices import describe_device
 from hkconv.training.evaluate import evaluate_run
 from hkconv.training.recipe import Recipe
 from hkconv.training.reporting import Reporter
@@ -54,7 +55,7 @@ def test_every_training_is_kept_and_told_of(tree_for_every_name, tmp_path):
     stored = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert stored == json.loads(json.dumps(summary.as_dict()))
     assert stored["dataset"]["protocol"] == "clean"
-    assert stored["device"] == "cpu"
+    assert stored["device"] == describe_device(torch.device("cpu"))
     assert stored["versions"]["torch"]
     for result in summary.cells:
         cell = tmp_path / "run" / result.cell.folder
