@@ -23,5 +23,5 @@ def test_every_cell_of_the_recipes_is_planned_once():
     assert max(Counter(tuple(entry[name] for name in names) for entry in plan).values()) == 1
     texas = [entry for entry in plan if (entry["table"], entry["dataset"]) == ("node", "texas")]
     full = [entry for entry in texas if entry["variant"] == "GCN" and not entry["quick"]]
-    assert Counter(entry["protocol"] for entry in full) == {"clean": 10, "published": 3}
+    assert Counter(entry["protocol"] for entry in full) == {"clean": 30, "published": 3}
     assert any(entry["quick"] for entry in texas)

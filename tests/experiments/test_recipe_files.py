@@ -67,7 +67,10 @@ def test_every_system_has_a_line():
     for recipe in read_table("node"):
         assert {"HKN", "HKN+", *NODE_SYSTEMS} == set(recipe.systems)
         assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
-    for recipe in (*read_table("graph"), *read_table("molecules")):
+    for recipe in read_table("graph"):
+        assert {"HKN", "HKN-direct", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
+        assert recipe.systems["HKN-direct"].settings == {**recipe.systems["HKN"].settings, "relative": False}
+    for recipe in read_table("molecules"):
         assert {"HKN", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
     for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
         assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS

@@ -20,9 +20,10 @@ def test_nothing_is_known_at_first():
 
 def test_the_nearest_experience_counts():
     known = TimeLeft([record("texas", "gcn", 2.0), record("texas", "gcn", 4.0), record("texas", "hkn", 9.0)])
-    assert known.estimate(cells("GCN"), 1) == 10 * 3.0
-    assert known.estimate(cells("GCN", "HKN"), 2) == 10 * (3.0 + 9.0) / 2
-    assert known.estimate(cells("MLP"), 1) == 10 * 5.0
+    # Texas has ten splits with three seeds each, Cora one seed.
+    assert known.estimate(cells("GCN"), 1) == 30 * 3.0
+    assert known.estimate(cells("GCN", "HKN"), 2) == 30 * (3.0 + 9.0) / 2
+    assert known.estimate(cells("MLP"), 1) == 30 * 5.0
     # Texas has 183 nodes and 295 edges, Cora 2708 and 5278.
     assert abs(known.estimate(cells("MLP", dataset="cora"), 1) - 10 * 5.0 * (2708 + 5278) / (183 + 295)) < 1e-6
 
