@@ -59,7 +59,7 @@ def paired_test(first: Sequence[float], second: Sequence[float], test_to_train: 
     Returns:
         The tests. At least two pairs are needed.
     """
-    differences = [_rounded(mine - yours) for mine, yours in zip(first, second, strict=True)]
+    differences = [rounded(mine - yours) for mine, yours in zip(first, second, strict=True)]
     count = len(differences)
     if count < 2:
         raise ValueError(f"a paired test needs at least two pairs, got {count}")
@@ -90,7 +90,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     Returns:
         The smaller tail twice, at most 1; 1 where all differences are 0.
     """
-    differences = [entry for entry in map(_rounded, differences) if entry != 0]
+    differences = [entry for entry in map(rounded, differences) if entry != 0]
     # Twice the mean ranks are whole numbers, which can index a list of counts.
     ranks = _doubled_ranks([abs(entry) for entry in differences])
     observed = sum(rank for rank, entry in zip(ranks, differences) if entry > 0)
@@ -115,5 +115,6 @@ def _two_sided_t(mean: float, error: float, freedom: int) -> float:
     return float(2 * stdtr(freedom, -abs(mean) / error))
 
 
-def _rounded(difference: float) -> float:
+def rounded(difference: float) -> float:
+    """A difference of scores or of their means without the bits in which equal ones differ."""
     return round(difference, DIGITS)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from hkconv.experiments.cells import HKN, CellFigures
-from hkconv.experiments.comparison import paired_test
-from hkconv.experiments.grids import CLEAN, NOTHING, PUBLISHED, Grid, cell_text, count_text, spread_text
+from hkconv.experiments.comparison import paired_test, rounded
+from hkconv.experiments.grids import CLEAN, NOTHING, PUBLISHED, Grid, cell_text, count_text, signed, spread_text
 from hkconv.experiments.pages import Block, Bold, Heading, Items, Table, Text
 
 CAUTION = (
@@ -29,8 +29,8 @@ def against_paper(grid: Grid) -> list[Block]:
             if cell.model != HKN or figure is None:
                 continue
             distance = 100 * cell.test.mean - figure.mean
-            deviations = f"{distance / figure.deviation:+.1f}" if figure.deviation else NOTHING
-            texts = (spread_text(grid.table, figure), cell_text(grid.table, cell), f"{distance:+.2f}", deviations)
+            deviations = signed(distance / figure.deviation, 1) if figure.deviation else NOTHING
+            texts = (spread_text(grid.table, figure), cell_text(grid.table, cell), signed(distance, 2), deviations)
             rows.append((dataset, variant, *texts))
     if not rows:
         return []
@@ -92,13 +92,14 @@ def _test_texts(ours: CellFigures, theirs: CellFigures) -> tuple[str, ...]:
     over_seeds = ours.splits == 1
     shared = sorted(ours.tests.keys() & theirs.tests.keys())
     if len(shared) < 2 or over_seeds != (theirs.splits == 1):
-        return (f"{100 * (ours.test.mean - theirs.test.mean):+.2f}", *[NOTHING] * 4, "too few")
+        return (signed(100 * (ours.test.mean - theirs.test.mean), 2), *[NOTHING] * 4, "too few")
     # Seeds of one split are no resampling of the data, so there is nothing to correct.
     ratio = None if over_seeds else ours.test_to_train
     found = paired_test([ours.tests[unit] for unit in shared], [theirs.tests[unit] for unit in shared], ratio)
+    correction = ", plain" if found.p_corrected is None else ""
     return (
-        f"{100 * found.difference:+.2f}",
-        f"{100 * found.low:+.2f} to {100 * found.high:+.2f}" + ("" if found.p_corrected is not None else ", plain"),
+        signed(100 * found.difference, 2),
+        f"{signed(100 * found.low, 2)} to {signed(100 * found.high, 2)}{correction}",
         NOTHING if found.p_corrected is None else _p(found.p_corrected),
         _p(found.p_plain),
         _p(found.p_ranks),
@@ -107,7 +108,7 @@ def _test_texts(ours: CellFigures, theirs: CellFigures) -> tuple[str, ...]:
 
 
 def _verdict(dataset: str, mine: str, ours: CellFigures, baselines: Mapping[str, CellFigures]) -> str:
-    ahead = {variant: cell.test.mean - ours.test.mean for variant, cell in baselines.items()}
+    ahead = {variant: rounded(cell.test.mean - ours.test.mean) for variant, cell in baselines.items()}
     ahead = {variant: distance for variant, distance in ahead.items() if distance > 0}
     if not ahead:
         return f"{dataset}: {mine} is at or above every baseline in mean test score ({len(baselines)} compared)"

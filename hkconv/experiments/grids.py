@@ -115,6 +115,12 @@ def spread_text(table: str, spread: Spread) -> str:
     return number(spread.mean) if spread.deviation is None else f"{number(spread.mean)} ± {number(spread.deviation)}"
 
 
+def signed(value: float, digits: int) -> str:
+    """A difference with its sign, which is + where it rounds to nothing."""
+    # The sum turns -0.0 into 0.0.
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
+
+
 def scaled(spread: Spread, factor: float) -> Spread:
     """A spread in another unit."""
     return Spread(factor * spread.mean, None if spread.deviation is None else factor * spread.deviation)

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from hkconv.experiments.grids import NOTHING, Grid
+from hkconv.experiments.grids import NOTHING, Grid, signed
 from hkconv.experiments.pages import Block, Bold, Heading, Table, Text
 
 WHOLE = "HKN"
@@ -40,8 +40,7 @@ def _row(variant: str, columns: list[list[float]]) -> tuple[str | Bold, ...]:
 def _difference(column: list[float]) -> str | Bold:
     if not column:
         return NOTHING
-    # The sum turns -0.0 into 0.0.
-    text = f"{round(100 * fmean(column), 1) + 0.0:+.1f}"
+    text = signed(100 * fmean(column), 1)
     return Bold(text) if _agreed(column) else text
 
 

@@ -47,6 +47,15 @@ def test_the_paired_test_of_the_row():
     assert notes == ["texas: HKN+root is at or above every baseline in mean test score (1 compared)"]
 
 
+def test_equal_means_are_neither_below_nor_of_a_sign():
+    # The mean of the first is 0.19999999999999998.
+    ours = made_cell([0.3, 0.2, 0.1], variant="HKN", split_sizes=TEXAS_SIZES)
+    theirs = made_cell([0.2, 0.2, 0.2], variant="GCN", model="gcn", split_sizes=TEXAS_SIZES)
+    row, notes = contest(ours + theirs)
+    assert row["7 difference"] == "+0.00"
+    assert notes == ["texas: HKN is at or above every baseline in mean test score (1 compared)"]
+
+
 def test_without_sizes_of_the_splits_the_plain_interval_says_so():
     records = [{**record, "split_sizes": None} for record in TRUE + GCN]
     row, _ = contest(records)
