@@ -6,6 +6,7 @@ find it. The space of a table is ``recipes/tuning/TABLE.yaml``::
 
     trials: 20                       # a system, the settings as the recipe has them being the first
     num_splits: 2                    # a trial
+    budgets: {published: {trials: 6}, clean/texas: {num_splits: 3}}   # other numbers for some, may be left out
     space: {lr: [0.005, 0.01], ...}  # for every system
     own: {HKN: {kernel_size: [2, 4, 8]}, ...}   # for one, before what all share
 
@@ -14,7 +15,7 @@ choice for every split by itself there would be no such meeting, and five times 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +26,7 @@ import yaml
 
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
+from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.cell_training import train_to_record
@@ -52,22 +54,40 @@ _SHARED, _OWN = 0, 1
 
 
 @dataclass(frozen=True)
+class Budget:
+    """How many trials every system of a dataset gets, and how many splits a trial trains on."""
+
+    trials: int
+    num_splits: int
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            number = getattr(self, entry.name)
+            if type(number) is not int or number < 1:
+                raise InputError(f"{entry.name} must be a whole number of at least 1, got {number!r}")
+
+
+@dataclass(frozen=True)
 class Tuning:
     """How a table is tuned.
 
     Args:
         table: its name.
-        trials: how many a system gets.
-        num_splits: how many splits a trial trains on.
+        budget: of every dataset that has none of its own.
+        budgets: others, by ``PROTOCOL/DATASET`` or by ``PROTOCOL`` for all datasets of one.
         space: values of every field that is tried for all systems.
         own: by label, fields of that system alone, or other values for it.
     """
 
     table: str
-    trials: int
-    num_splits: int
+    budget: Budget
+    budgets: dict[str, Budget]
     space: Space
     own: dict[str, Space]
+
+    def budget_of(self, protocol: str, dataset: str) -> Budget:
+        """The budget that the systems of a dataset have under a protocol."""
+        return self.budgets.get(f"{protocol}/{dataset}") or self.budgets.get(protocol) or self.budget
 
     def draw(self, label: str, number: int, fixed: Mapping[str, Any]) -> Settings:
         """The settings of one trial; the first has none of its own.
@@ -137,20 +157,19 @@ def read_tuning(
         raise InputError(f"table {table!r} cannot be tuned; accepted: {', '.join(known)}")
     values = read_recipe_file(path)
     keys = ("trials", "num_splits", "space", "own")
-    if set(values) != set(keys):
+    if set(values) - {"budgets"} != set(keys):
         raise InputError(f"recipe {path} must hold {', '.join(keys)}, got {', '.join(map(str, values)) or 'nothing'}")
     try:
         if not isinstance(values["own"], dict):
             raise InputError(f"own must hold a space for each system that has one, got {values['own']!r}")
-        space, own = _space(values["space"]), {label: _space(given) for label, given in values["own"].items()}
+        space, own = _space(values["space"]), {label: _space(found) for label, found in values["own"].items()}
+        usual = Budget(values["trials"], values["num_splits"])
+        budgets = _budgets(values.get("budgets", {}), usual)
     except InputError as error:
         raise InputError(f"recipe {path}: {error}") from None
-    given = {"trials": trials, "num_splits": num_splits}
-    counts = {name: values[name] if number is None else number for name, number in given.items()}
-    for name, number in counts.items():
-        if type(number) is not int or number < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {number!r}")
-    return Tuning(table, **counts, space=space, own=own)
+    given = {name: number for name, number in (("trials", trials), ("num_splits", num_splits)) if number is not None}
+    budgets = {name: replace(budget, **given) for name, budget in budgets.items()}
+    return Tuning(table, replace(usual, **given), budgets, space, own)
 
 
 def list_trials(
@@ -236,7 +255,7 @@ def _ordered(tuning: Tuning, order: Order) -> dict[tuple[str, str, str], list[Tr
 def _trials(tuning: Tuning, recipe: TableRecipe, protocol: str, label: str, place: Place) -> list[Trial]:
     system, repeats = recipe.systems[label], recipe.protocols[protocol]
     fixed = {**repeats.settings, **_edges(recipe)}
-    drawn = [tuning.draw(label, number, fixed) for number in range(tuning.trials)]
+    drawn = [tuning.draw(label, number, fixed) for number in range(tuning.budget_of(protocol, recipe.dataset).trials)]
     return [
         Trial(number, settings, _cells(tuning, recipe, protocol, label, system, settings, place))
         for number, settings in enumerate(drawn)
@@ -258,7 +277,7 @@ def _cells(
     place: Place,
 ) -> tuple[TableCell, ...]:
     repeats = recipe.protocols[protocol]
-    num_splits = min(tuning.num_splits, repeats.num_splits)
+    num_splits = min(tuning.budget_of(protocol, recipe.dataset).num_splits, repeats.num_splits)
     values = {**recipe.settings, **system.settings, **repeats.settings, **drawn, "num_splits": num_splits}
     trained = place.recipe_for(recipe, protocol, system.model, values)
     return tuple(TableCell(TUNING + recipe.table, label, split, 0, False, trained) for split in range(num_splits))
@@ -297,6 +316,20 @@ def _write(name: str, findings: list[Finding], folder: Path) -> Path:
 
 def _flow(settings: Settings) -> str:
     return yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000).strip()
+
+
+def _budgets(given: Any, usual: Budget) -> dict[str, Budget]:
+    """Budgets that differ from the usual one, by names that say for what."""
+    if not isinstance(given, dict) or not all(isinstance(found, dict) for found in given.values()):
+        raise InputError(f"budgets must hold trials or num_splits for each name, got {given!r}")
+    for name, found in given.items():
+        protocol, _, dataset = str(name).partition("/")
+        if protocol not in PROTOCOLS or (dataset and dataset not in CATALOG):
+            raise InputError(f"a budget must be for PROTOCOL or PROTOCOL/DATASET, got {name!r}")
+        for key in found:
+            if key not in ("trials", "num_splits"):
+                raise InputError(f"budget {name!r} must hold trials or num_splits, got {key!r}")
+    return {name: replace(usual, **found) for name, found in given.items()}
 
 
 def _space(given: Any) -> Space:

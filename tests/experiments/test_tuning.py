@@ -1,15 +1,19 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
 from hkconv.experiments import cell_training, store, tuning
-from hkconv.experiments.recipe_files import RECIPES, read_table
+from hkconv.experiments.recipe_files import RECIPES, read_table, read_tuned
 from hkconv.experiments.reproduce import Order
 from hkconv.experiments.tables import Choice, Place, list_cells
-from hkconv.experiments.tuning import find_best, list_trials, read_tuning, tune, write_tuned
+from hkconv.experiments.tuning import Budget, find_best, list_trials, read_tuning, tune, write_tuned
+
+RECORDS = Path(__file__).parents[2] / "results" / "records"
+SPACE = "trials: 1\nnum_splits: 1\nspace: {}\nown: {}\n"
 
 
 @pytest.fixture
@@ -138,6 +142,36 @@ def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
     assert cells["MLP"].dropout != cells["HKN"].dropout or found["HKN"].best.drawn == {}
 
 
+def test_some_datasets_have_a_budget_of_their_own(recipes):
+    space = recipes / "tuning" / "node.yaml"
+    space.write_text(space.read_text() + "budgets: {clean: {trials: 3}, clean/texas: {num_splits: 7}}\n")
+    found = read_tuning("node", recipes)
+    assert found.budget_of("clean", "tree") == Budget(3, 2)
+    assert found.budget_of("clean", "texas") == Budget(4, 7)
+    assert found.budget_of("published", "texas") == Budget(4, 2)
+    assert len(trials_of(recipes, "MLP")) == 3
+    # What is asked for goes before what the file says.
+    asked = read_tuning("node", recipes, trials=5, num_splits=1)
+    assert {asked.budget_of("clean", dataset) for dataset in ("tree", "texas", "cora")} == {Budget(5, 1)}
+
+
+@pytest.mark.parametrize("table", ["node", "graph"])
+def test_the_settings_of_our_tables_are_what_the_stored_trials_chose(table):
+    """Every system of a dataset has as many trials as the others, and the best of them is what was written."""
+    order = Order((table,), Choice(), Place("cpu"), results=RECORDS)
+    compared = 0
+    for protocol in ("clean", "published"):
+        chosen = replace(order, choice=Choice(protocols=(protocol,)))
+        found = {(finding.dataset, finding.label): finding for finding in find_best(read_tuning(table), chosen)}
+        for recipe in read_table(table):
+            for label, settings in read_tuned(f"{table}/{recipe.dataset}").get(protocol, {}).items():
+                assert found[recipe.dataset, label].best.drawn == settings, (recipe.dataset, protocol, label)
+                compared += 1
+            if protocol == "clean":
+                assert set(read_tuned(f"{table}/{recipe.dataset}")[protocol]) == set(recipe.systems)
+    assert compared == {"node": (11 + 9) * 17, "graph": 7 * 14}[table]
+
+
 @pytest.mark.parametrize(
     "text, words",
     [
@@ -145,6 +179,10 @@ def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
         ("trials: 0.5\nnum_splits: 1\nspace: {}\nown: {}", "trials must be a whole number of at least 1, got 0.5"),
         ("trials: 1\nnum_splits: 1\nspace: {lr: 3}\nown: {}", "a space must hold a list of values for each field"),
         ("trials: 1\nnum_splits: 1\nspace: {lr: [-1]}\nown: {}", "lr must be a number above 0, got -1"),
+        (f"{SPACE}budgets: 3", "budgets must hold trials or num_splits for each name, got 3"),
+        (f"{SPACE}budgets: {{clean/txas: {{trials: 1}}}}", "for PROTOCOL or PROTOCOL/DATASET, got 'clean/txas'"),
+        (f"{SPACE}budgets: {{clean: {{seeds: 1}}}}", "budget 'clean' must hold trials or num_splits, got 'seeds'"),
+        (f"{SPACE}budgets: {{clean: {{trials: 0}}}}", "trials must be a whole number of at least 1, got 0"),
     ],
 )
 def test_a_wrong_space_is_refused(recipes, text, words):
