@@ -5,6 +5,8 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.edge_sums import neighbour_sum
+from hkconv.models.baselines.neighbourhood import neighbourhood
 
 
 class GIN(Baseline):
@@ -42,7 +44,7 @@ class GIN(Baseline):
             pyg_nn.MLP([width, hidden_dim, hidden_dim], norm_kwargs={"allow_single_element": True}, plain_last=False)
             for width in widths
         ]
-        network = torch.nn.ModuleDict({"convs": torch.nn.ModuleList(pyg_nn.GINConv(mlp) for mlp in mlps)})
+        network = torch.nn.ModuleDict({"convs": torch.nn.ModuleList(GINSum(mlp) for mlp in mlps)})
         if self.head.task != "graph":
             network["last"] = torch.nn.Linear(hidden_dim, out_features)
         return network
@@ -60,3 +62,16 @@ class GIN(Baseline):
 
     def pool(self, z: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
         return self.dropout(pyg_nn.global_add_pool(z, batch, batch_size))
+
+
+class GINSum(pyg_nn.GINConv):
+    """PyG's layer, which on a CPU makes no tensor of edges x features for the sum of a network's input.
+
+    Features may be many: that tensor takes 3.3 GB on Squirrel. The sums have PyG's order and so the same bits; those of
+    gradients would not, so that layers further on, which are narrow, are left to PyG.
+    """
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]  # no bipartite graphs here
+        if x.requires_grad or x.is_cuda or torch.compiler.is_compiling():
+            return super().forward(x, edge_index)
+        return self.nn(neighbour_sum(x, None, neighbourhood(edge_index, None, x.size(0))))

@@ -3,8 +3,9 @@ import torch
 from baseline_cases import BATCH, batch_norm, built, called, held_out_accuracy, randomized, together
 from hyperbolic_cases import EDGES, NODES
 from torch_geometric.data import Data
+from torch_geometric.nn import GINConv
 
-from hkconv.models.baselines.gin import GIN
+from hkconv.models.baselines.gin import GIN, GINSum
 from hkconv.models.baselines.sage import GraphSAGE
 
 
@@ -37,6 +38,26 @@ def test_graphs_are_classified_by_the_sums_of_every_layer(dtype, generator):
         sums = torch.stack([layer[BATCH == 0].sum(0), layer[BATCH == 1].sum(0)])
         expected = expected + sums @ classifier.T
     torch.testing.assert_close(called(model, x), expected)
+
+
+def test_the_sum_of_features_is_pygs_to_the_last_bit(dtype, generator, monkeypatch):
+    x = torch.randn(40, 9, generator=generator).to(dtype)
+    # In no order, with repeated edges and self loops.
+    edges = torch.randint(40, (2, 500), generator=generator)
+    theirs = GINConv(torch.nn.Identity())(x, edges)
+    # Whatever PyG would gather, a row for each edge, is not gathered.
+    monkeypatch.setattr(GINConv, "propagate", None)
+    assert torch.equal(GINSum(torch.nn.Identity())(x, edges), theirs)
+
+
+def test_layers_further_on_have_pygs_gradients_to_the_last_bit(dtype, generator):
+    edges = torch.randint(40, (2, 500), generator=generator)
+    gradients = []
+    for layer in (GINSum, GINConv):
+        x = torch.randn(40, 9, generator=generator.manual_seed(0)).to(dtype).requires_grad_()
+        (layer(torch.nn.Identity())(x, edges) ** 2).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
 
 
 def ring(nodes, chord):
