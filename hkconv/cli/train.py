@@ -90,7 +90,8 @@ def _footer(summary: "RunSummary") -> list[str]:
     repeats = f"{count(recipe.num_splits, 'split')} x {count(recipe.seeds, 'seed')} (from seed {recipe.seed})"
     lines = [
         f"{dataset['name']}: {dataset['task']} task, {dataset['source']}",
-        f"protocol {dataset['protocol']}, mean ± deviation of {repeats}, device {summary.device}",
+        f"protocol {dataset['protocol']}, mean ± deviation of {repeats}",
+        f"device {summary.device}",
         f"files: {summary.folder}",
         f"check: hkconv evaluate {shlex.quote(str(summary.folder))}",
     ]

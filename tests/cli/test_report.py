@@ -25,7 +25,7 @@ def test_the_report_of_a_folder_and_again(hkconv, in_empty_folder):
     assert lines[:2] == ["written: results/report.md", "written: results/report.html"]
     assert lines[-1] == "6 records, 0 damaged lines"
     text = Path("results/report.md").read_text()
-    assert "| HKN | paper |" in text and "80.00 ± 10.00 (3 of 10)" in text
+    assert "| HKN | paper |" in text and "80.00 ± 10.00 (3 of 30)" in text
     before = {path: path.read_bytes() for path in Path("results").iterdir() if path.is_file()}
     assert len(before) == 4
     assert hkconv("report").exit_code == 0

@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from toy_translation import make_pairs, prepared, spoils, toy_options, write_pairs
 from typer.testing import CliRunner
 
 from hkconv.cli.main import app
+from hkconv.training.devices import describe_device
 
 
 def as_arguments(options):
@@ -52,7 +54,7 @@ def test_train_prints_progress_and_what_to_do_next(hkconv, tmp_path):
     assert "val " in steps[2]
     lines = result.stdout.splitlines()
     assert lines[0].startswith("step 12, ")
-    assert lines[0].endswith(" parameters, device cpu")
+    assert lines[0].endswith(f" parameters, device {describe_device(torch.device('cpu'))}")
     assert lines[1].startswith("best validation loss ")
     assert lines[2] == f"files: {tmp_path / 'run'}"
     assert lines[3] == f"score: hkconv translate score {tmp_path / 'run'} --test PREFIX"
