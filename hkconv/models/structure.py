@@ -6,10 +6,10 @@ from torch.nn import functional as F
 
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature
-from hkconv.models.baselines.edge_sums import neighbour_sum
-from hkconv.models.baselines.neighbourhood import Neighbourhood
 from hkconv.nn import HEmbedding
+from hkconv.ops.edge_sums import neighbour_sum
 from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
+from hkconv.ops.neighbourhood import without_loops
 
 
 class StructureEmbedding(HEmbedding):
@@ -94,19 +94,4 @@ class StructureEmbedding(HEmbedding):
 def _sum_rows(rows: Tensor, found: Neighbors, weight: Tensor | None) -> Tensor:
     entries = None if weight is None else weight.index_select(0, found.order).to(rows.dtype)
     degree = found.target_pointer.diff().clamp(min=1).to(rows.dtype)
-    return neighbour_sum(rows, entries, _without_loops(found)) * degree.rsqrt().unsqueeze(1)
-
-
-def _without_loops(found: Neighbors) -> Neighbourhood:
-    """The same edges, none added, under the names that sums over neighbours read."""
-    return Neighbourhood(
-        source=found.source,
-        target=found.target_by_target().int(),
-        order=found.order,
-        start=found.target_pointer,
-        by_source=found.place,
-        source_start=found.source_pointer,
-        target_by_source=found.target,
-        given_weight=None,
-        weight_cache=None,
-    )
+    return neighbour_sum(rows, entries, without_loops(found)) * degree.rsqrt().unsqueeze(1)

@@ -10,13 +10,13 @@ from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.isomap import isomap
 from hkconv.models.baselines.latent_neighbours import latent_neighbours
-from hkconv.models.baselines.neighbourhood import IdentityCache, Neighbourhood
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
+from hkconv.ops.edge_sums import neighbour_sum
 from hkconv.ops.neighbors import read_edges
+from hkconv.ops.neighbourhood import IdentityCache, Neighbourhood
 
 QUADRANTS = 4
 # Four in the graph, four in the plane, and the node itself.

@@ -5,8 +5,8 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.models.baselines.edge_sums import neighbour_sum
-from hkconv.models.baselines.neighbourhood import neighbourhood
+from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.neighbourhood import neighbourhood
 
 
 class GIN(Baseline):

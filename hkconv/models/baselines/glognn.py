@@ -7,9 +7,9 @@ from torch_geometric.nn.models.linkx import SparseLinear
 
 from hkconv.errors import InputError
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.models.baselines.edge_sums import neighbour_sum
-from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
 from hkconv.models.baselines.normalized_edges import normalized_edges
+from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
 
 
 class GlobalHomophily(torch.nn.Module):

@@ -13,12 +13,12 @@ from hkconv.geometry.centroid import project_mean
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
-from hkconv.models.baselines.edge_sums import at_source, neighbour_sum, square_distance, target_sum
-from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.tasks import known
 from hkconv.nn import HDistance
 from hkconv.nn.common import full_precision, register_curvature
+from hkconv.ops.edge_sums import at_source, neighbour_sum, square_distance, target_sum
+from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
 
 
 class H2HGCNConv(torch.nn.Module):

@@ -12,7 +12,11 @@ from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0, lift, log0, oplus
-from hkconv.models.baselines.edge_sums import (
+from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.nn import HEmbedding
+from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.embedding import shortened
+from hkconv.ops.edge_sums import (
     at_source,
     at_target,
     neighbour_sum,
@@ -20,11 +24,7 @@ from hkconv.models.baselines.edge_sums import (
     target_max,
     target_sum,
 )
-from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
-from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.nn import HEmbedding
-from hkconv.nn.common import full_precision, register_curvature
-from hkconv.nn.embedding import shortened
+from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
 
 # As in graph attention networks (Veličković et al. 2018), from which HGCN takes its attention.
 NEGATIVE_SLOPE = 0.2

@@ -10,11 +10,11 @@ from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
-from hkconv.models.baselines.edge_sums import neighbour_sum, target_sum
-from hkconv.models.baselines.neighbourhood import Neighbourhood, neighbourhood
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.nn import HLinear
 from hkconv.nn.common import full_precision, register_curvature
+from hkconv.ops.edge_sums import neighbour_sum, target_sum
+from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
 
 
 class HyboNetConv(torch.nn.Module):

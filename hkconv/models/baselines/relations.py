@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hkconv.models.baselines.neighbourhood import Neighbourhood, sort_ends
+from hkconv.ops.neighbourhood import Neighbourhood, sort_ends
 
 
 def union_of(source: Tensor, target: Tensor, relation: Tensor, num_relations: int, num_nodes: int) -> Neighbourhood:

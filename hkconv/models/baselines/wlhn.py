@@ -9,12 +9,12 @@ from hkconv.errors import InputError
 from hkconv.geometry.lorentz import exp0, lift, log0, ominus, oplus, origin
 from hkconv.geometry.maps import max_radius
 from hkconv.geometry.norm import safe_norm
-from hkconv.models.baselines.edge_sums import neighbour_sum
-from hkconv.models.baselines.neighbourhood import neighbourhood
 from hkconv.models.readout import link_logits
 from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac
 from hkconv.nn.common import full_precision, reset_modules
+from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.neighbourhood import neighbourhood
 
 # Hidden layers of the classifier, as in the authors' program, whatever the width of the rest.
 CLASSIFIER_WIDTHS = (128, 64)

@@ -12,11 +12,11 @@ from torch_geometric.utils import softmax
 from hkconv.errors import InputError
 from hkconv.models.baselines.baseline import Baseline
 from hkconv.models.baselines.degree_sequences import compare_degrees
-from hkconv.models.baselines.edge_sums import at_source, at_target, neighbour_sum, target_max, target_sum
-from hkconv.models.baselines.neighbourhood import IdentityCache, Neighbourhood
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
+from hkconv.ops.edge_sums import at_source, at_target, neighbour_sum, target_max, target_sum
 from hkconv.ops.neighbors import read_edges
+from hkconv.ops.neighbourhood import IdentityCache, Neighbourhood
 
 # As in graph attention networks (Veličković et al. 2018).
 NEGATIVE_SLOPE = 0.2

@@ -16,8 +16,8 @@ from hyperbolic_cases import EDGES, NODES, close, link_losses, randomized
 
 from hkconv.errors import InputError
 from hkconv.models.baselines.glognn import GloGNN, GloGNNPlusPlus
-from hkconv.models.baselines.neighbourhood import neighbourhood
 from hkconv.models.baselines.normalized_edges import normalized_edges
+from hkconv.ops.neighbourhood import neighbourhood
 
 MODELS = pytest.mark.parametrize("model_class", [GloGNN, GloGNNPlusPlus])
 

@@ -1,7 +1,7 @@
 import torch
 
-from hkconv.models.baselines.edge_sums import neighbour_sum
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
+from hkconv.ops.edge_sums import neighbour_sum
 
 
 def test_sums_over_the_neighbours_of_each_relation(dtype, generator):

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from hkconv.ops.identity_cache import IdentityCache
-from hkconv.ops.neighbors import read_edges, sort_edges
+from hkconv.ops.neighbors import Neighbors, read_edges, sort_edges
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
     """The directed edges of ``A + I``, sorted by target. An existing self loop is counted beside the added one.
 
-    Or, from :func:`sort_ends`, the edges given there and no others.
+    Or, from :func:`sort_ends` and :func:`without_loops`, the edges given there and no others.
 
     Args:
         source, target: the ends of each edge, ``(E,)``.
@@ -77,6 +77,21 @@ def _sort(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> Nei
 def sort_ends(source: Tensor, target: Tensor, num_nodes: int, given_weight: Tensor | None = None) -> Neighbourhood:
     """The neighbourhood of edges that are known to lie within ``num_nodes``, without any further loop."""
     found = sort_edges(source, target, (num_nodes, num_nodes))
+    return _under_names(found, given_weight, None if torch.compiler.is_compiling() else IdentityCache())
+
+
+_loopless = IdentityCache()
+
+
+def without_loops(found: Neighbors) -> Neighbourhood:
+    """The same edges, none added, under the names that sums over neighbours read; sources and targets may differ."""
+    # A copy, for what a cache keeps must not hold the tensor it goes by.
+    return _loopless.get(found.order, None, lambda: _under_names(found._replace(order=found.order.clone())))
+
+
+def _under_names(
+    found: Neighbors, given_weight: Tensor | None = None, weight_cache: IdentityCache | None = None
+) -> Neighbourhood:
     return Neighbourhood(
         source=found.source,
         target=found.target_by_target().int(),
@@ -86,5 +101,5 @@ def sort_ends(source: Tensor, target: Tensor, num_nodes: int, given_weight: Tens
         source_start=found.source_pointer,
         target_by_source=found.target,
         given_weight=given_weight,
-        weight_cache=None if torch.compiler.is_compiling() else IdentityCache(),
+        weight_cache=weight_cache,
     )

@@ -2,8 +2,8 @@ import pytest
 import torch
 from hyperbolic_cases import EDGES, NODES
 
-from hkconv.models.baselines import edge_sums
-from hkconv.models.baselines.neighbourhood import neighbourhood
+from hkconv.ops import edge_sums
+from hkconv.ops.neighbourhood import neighbourhood
 from hkconv.training.seeds import deterministic_algorithms
 
 

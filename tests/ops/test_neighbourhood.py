@@ -3,7 +3,7 @@ import torch
 from torch_geometric.utils import to_torch_csr_tensor
 
 from hkconv.models import HGCNConv, HyboNetConv
-from hkconv.models.baselines.neighbourhood import neighbourhood, sort_ends
+from hkconv.ops.neighbourhood import neighbourhood, sort_ends
 
 LAYERS = [HyboNetConv, HGCNConv]
 

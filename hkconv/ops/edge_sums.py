@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hkconv.models.baselines.neighbourhood import Neighbourhood
+from hkconv.ops.neighbourhood import Neighbourhood
 
 # That sparse matrices are in beta, and unchecked: nobody but this file meets them, and it sorts their indices itself.
 warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
