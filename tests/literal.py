@@ -87,3 +87,43 @@ def _one(x, neighbours, linear, points, k, act, relative, n):
         maps = [{name: value[i] for name, value in linear.items()} for i in range(len(points))]
         messages.append(centroid([hlinear(feature, **m, k=k, act=act) for m in maps], correlation, k))
     return centroid(messages, [w for _, w in neighbours], k)
+
+
+def hkblock_views(x_source, x_target, edges, weights, conv, points, linear, k):
+    """The views d, a and s of all targets, ``(T, 3, n+1)``. ``conv``, ``linear``: dicts of stacked parameters."""
+    differences = hkconv(x_source, x_target, edges, weights, conv, points, k)
+    of_neighbours, of_node = ({name: value[c] for name, value in linear.items()} for c in (0, 1))
+    views = []
+    for i, x in enumerate(x_target):
+        found = [(hlinear(x_source[s], **of_neighbours, k=k), w) for (s, t), w in zip(edges, weights) if t == i]
+        a = centroid([p for p, _ in found], [w for _, w in found], k) if found else origin(len(of_node["bias"]), k)
+        views.append(torch.stack([differences[i], a, hlinear(x, **of_node, k=k)]))
+    return torch.stack(views)
+
+
+def hkblock_gates(views, v, G):
+    """The weights g of the three views of one node."""
+    opened = [1 / (1 + math.exp(-float(v[c] @ views[c]))) for c in range(3)]
+    mixed = [sum(opened[b] * (float(b == c) + float(G[b, c])) for b in range(3)) for c in range(3)]
+    total = sum(math.exp(3 * m) for m in mixed)
+    return [math.exp(3 * m) / total for m in mixed]
+
+
+def standardised(rows, scale, shift):
+    """Each row by its own mean and variance, then scaled and shifted column by column."""
+    out = []
+    for row in rows:
+        mean = sum(row) / len(row)
+        variance = sum((r - mean) ** 2 for r in row) / len(row)
+        out.append(torch.stack([(r - mean) / torch.sqrt(variance + 1e-5) for r in row]))
+    return scale * torch.stack(out) + shift
+
+
+def hkblock(views, v, G, k, norm=None, scale=None, shift=None, act=lambda t: t):
+    """What a block makes of its views: ``norm`` is None, ``"layer"`` or ``"batch"``, the latter as in training."""
+    space = torch.stack([centroid(list(y), hkblock_gates(y, v, G), k)[1:] for y in views])
+    if norm == "layer":
+        space = standardised(space, scale, shift)
+    if norm == "batch":
+        space = standardised(space.t(), scale[:, None], shift[:, None]).t()
+    return torch.stack([lift(act(h), k) for h in space])

@@ -5,6 +5,7 @@ from hkconv.nn.distance import HDistance
 from hkconv.nn.embedding import HEmbedding
 from hkconv.nn.fermi_dirac import FermiDirac
 from hkconv.nn.hk_attention import AttentionCache, HKAttention
+from hkconv.nn.hk_block import HKBlock
 from hkconv.nn.hk_conv import HKConv
 from hkconv.nn.knn import knn_graph
 from hkconv.nn.linear import HLinear
@@ -19,6 +20,7 @@ __all__ = [
     "HDistance",
     "HEmbedding",
     "HKAttention",
+    "HKBlock",
     "HKConv",
     "HLinear",
     "HNorm",

@@ -1,13 +1,20 @@
-"""What the layers share: their curvature, full precision under autocast, and points that stay on the manifold."""
+"""What the layers share: their curvature, full precision under autocast, points that stay on the manifold, and the two
+ends of edges."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from hkconv.errors import InputError
+from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
+from hkconv.ops.rows import lifted
+
+Size = tuple[int, int]
 
 
 def register_curvature(module: torch.nn.Module, curvature: Curvature) -> None:
@@ -42,3 +49,48 @@ def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def relift_(points: Tensor, curvature: Curvature) -> None:
     """Recompute the time coordinate in place, as after a change of dtype, which rounds it."""
     points.copy_(lift(points[..., 1:], curvature))
+
+
+def check_rate(dropout: float) -> None:
+    """Raise unless it is a rate of dropout."""
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+
+
+def read_ends(
+    x: Tensor | tuple[Tensor, Tensor], size: Size | None, dim: int, curvature: Curvature
+) -> tuple[Tensor, ...]:
+    """The points at both ends of edges, checked: ``(x,)`` where targets are sources too, else ``(x_source, x_target)``.
+
+    Args:
+        x: points ``(N, dim+1)``, or a pair of such.
+        size: ``(N_source, N_target)``, or None. Of a single ``x`` the first ``N_target`` rows are targets.
+        dim: dimension of the points.
+        curvature: negative curvature.
+    """
+    if isinstance(x, Tensor):
+        check_points(x, dim, curvature, "x")
+        if size is not None and (size[0] != x.size(0) or not 0 <= size[1] <= x.size(0)):
+            count = x.size(0)
+            raise InputError(f"size must be ({count}, at most {count}) for {count} points, got {tuple(size)}")
+        return (x,)
+    x_source, x_target = x
+    if x_target is None:
+        raise InputError("x must be (x_source, x_target): the target points are needed too")
+    check_points(x_source, dim, curvature, "x[0]")
+    check_points(x_target, dim, curvature, "x[1]")
+    nodes = (x_source.size(0), x_target.size(0))
+    if size is not None and tuple(size) != nodes:
+        raise InputError(f"size must equal the number of points {nodes}, got {tuple(size)}")
+    return (x_source,) if x_target is x_source else (x_source, x_target)
+
+
+def drop_ends(
+    ends: tuple[Tensor, ...], size: Size | None, dropout: float, curvature: Curvature
+) -> tuple[Tensor, Tensor]:
+    """Sources and targets of :func:`read_ends` after dropout of their space, drawn once a node; time is recomputed."""
+    if dropout > 0:
+        ends = tuple(lifted(F.dropout(x[:, 1:], dropout), curvature) for x in ends)
+    if len(ends) == 2 or size is None or size[1] == ends[0].size(0):
+        return ends[0], ends[-1]
+    return ends[0], ends[0][: size[1]]

@@ -6,7 +6,6 @@ from typing import Literal
 import geoopt
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch_geometric.utils import softmax
 
 from hkconv.errors import InputError
@@ -15,12 +14,11 @@ from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.centroid import MassScaling, mix
-from hkconv.nn.common import full_precision, register_curvature, relift_
+from hkconv.nn.common import Size, check_rate, drop_ends, full_precision, read_ends, register_curvature, relift_
 from hkconv.nn.linear import HLinear
 from hkconv.ops import fused, reference, scores
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.ops.neighbors import Edges, Neighbors, read_edges, read_neighbors
-from hkconv.ops.rows import lifted
 from hkconv.points import kernel_points
 
 
@@ -62,6 +60,7 @@ class HKConv(torch.nn.Module):
           matrix ``(N_target, N_source)``, whose values are the weights unless ``edge_weight`` is given; or what
           :func:`hkconv.neighbors` made of any of these
         - **edge_weight**: non-negative ``(E,)``
+        - **size**: ``(N, N_target)``; of a single ``x`` the first ``N_target`` points are the targets
         - **output**: points ``(N_target, n+1)``
     """
 
@@ -86,8 +85,7 @@ class HKConv(torch.nn.Module):
         super().__init__()
         if kernel_size < 1:
             raise InputError(f"kernel_size must be at least 1, got {kernel_size}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        check_rate(dropout)
         if attention not in {None, "distance"}:
             raise InputError(f"attention must be None or 'distance', got {attention!r}")
         if backend not in BACKENDS:
@@ -148,24 +146,15 @@ class HKConv(torch.nn.Module):
         x: Tensor | tuple[Tensor, Tensor],
         edge_index: Tensor | Neighbors,
         edge_weight: Tensor | None = None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
     ) -> Tensor:
-        x_source, x_target = x if isinstance(x, (tuple, list)) else (x, x)
-        if x_target is None:
-            raise InputError("x must be (x_source, x_target): HKConv needs the target points for relative features")
-        check_points(x_source, self.in_dim, self.curvature, "x" if x_source is x_target else "x[0]")
-        if x_source is not x_target:
-            check_points(x_target, self.in_dim, self.curvature, "x[1]")
-        nodes = (x_source.size(0), x_target.size(0))
-        if size is not None and tuple(size) != nodes:
-            raise InputError(f"size must equal the number of points {nodes}, got {tuple(size)}")
-        backend = choose_backend(self.backend, x_source, self.linear.act)
-        with full_precision(x_source, x_target) as (full_source, full_target):
-            full_source = self._drop(full_source)
-            full_target = full_source if x_target is x_source else self._drop(full_target)
+        ends = read_ends(x, size, self.in_dim, self.curvature)
+        backend = choose_backend(self.backend, ends[0], self.linear.act)
+        with full_precision(*ends) as ends:
+            x_source, x_target = drop_ends(ends, size, self.dropout if self.training else 0.0, self.curvature)
             aggregate = self._aggregate_by_edges if backend == "reference" else self._aggregate_fused
-            out, mass = aggregate(full_source, full_target, edge_index, edge_weight)
-            return self._finish(out, mass, full_target)
+            out, mass = aggregate(x_source, x_target, edge_index, edge_weight)
+            return self._finish(out, mass, x_target)
 
     def _aggregate_by_edges(
         self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
@@ -210,11 +199,6 @@ class HKConv(torch.nn.Module):
         if self.root is None or self.root_logit is None:
             return out
         return mix(out, self.root(x_target), self.root_logit, self.curvature)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        if not self.training or self.dropout == 0:
-            return x
-        return lifted(F.dropout(x[:, 1:], self.dropout), self.curvature)
 
     def _attend(self, query: Tensor, key: Tensor, edges: Edges) -> Tensor:
         ends = query.index_select(0, edges.target), key.index_select(0, edges.source)

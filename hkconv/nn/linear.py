@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn.common import full_precision, register_curvature
 from hkconv.ops.linear import LinearTensors, fused_linear, hyperbolic_linear
-from hkconv.ops.rows import are_fused
+from hkconv.ops.rows import have_kernels
 
 # λσ(0) = 1: a fresh layer puts its outputs at radius arsinh(1) ≈ 0.88 of the unit hyperboloid, where it is
 # neither flat nor saturated; gradients move it from there.
@@ -73,22 +74,26 @@ class HLinear(torch.nn.Module):
             if zero is not None:
                 torch.nn.init.zeros_(zero)
 
-    def named_tensors(self) -> LinearTensors:
-        """The parameters under the names that :func:`hkconv.ops.linear.hyperbolic_linear` takes."""
-        return {
+    def named_tensors(self, kernel: int | None = None) -> LinearTensors:
+        """The parameters as :func:`hkconv.ops.linear.hyperbolic_linear` takes them, of one of the K maps or of all."""
+        tensors: dict[str, Tensor | None] = {
             "weight": self.weight,
             "bias": self.bias,
             "gate_weight": self.gate_weight,
             "gate_bias": self.gate_bias,
             "log_scale": self.log_scale,
         }
+        if kernel is not None:
+            tensors = {name: None if value is None else value[kernel] for name, value in tensors.items()}
+        return cast(LinearTensors, tensors)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, kernel: int | None = None) -> Tensor:
+        """Points to points; with ``kernel`` by that one of the K maps alone."""
         check_points(x, self.in_dim, self.curvature, "x")
         with full_precision(x) as (x,):
-            fused = self.bias is not None and are_fused(x, self.out_dim, self.curvature)
+            fused = self.bias is not None and have_kernels(x, self.out_dim, self.curvature)
             linear: Callable[..., Tensor] = fused_linear if fused else hyperbolic_linear
-            return linear(x, **self.named_tensors(), act=self.act, curvature=self.curvature)
+            return linear(x, **self.named_tensors(kernel), act=self.act, curvature=self.curvature)
 
     def __repr__(self) -> str:
         kernels = "" if self.num_kernels is None else f", num_kernels={self.num_kernels}"

@@ -1,11 +1,16 @@
 """The centroid of every group of points at once: HCent over neighbourhoods and over graphs."""
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from hkconv.geometry.centroid import effective_weight, project_mean
-from hkconv.geometry.curvature import Curvature
+from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.geometry.relative import excess
+from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.neighbors import Neighbors
+from hkconv.ops.neighbourhood import without_loops
 
 
 def _sum_by(group: Tensor, values: Tensor, size: int) -> Tensor:
@@ -35,3 +40,30 @@ def segment_centroid(
     mean_excess = _sum_by(group, share * excess(x, mean[group], curvature), size)
     point, mass = project_mean(mean, mean_excess, curvature)
     return point, (mass * total).squeeze(-1)
+
+
+def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, curvature: Curvature = -1.0) -> Tensor:
+    r"""The centroid of the neighbours of each target, by one sum over the edges.
+
+    With :math:`s = \sum_j w_j x_j / R` and :math:`r = s_s / s_t`, the Klein coordinates of the centroid, its space is
+    :math:`R\, r / \sqrt{1 - |r|^2}`. The difference under the root is only right to :math:`s_t^2` roundings, so that
+    the sum is taken in float64, from the space coordinates: points at radius 8 keep nine digits of the root. It is at
+    least :math:`(\sum_j w_j / s_t)^2`, since no two points have a product above :math:`-R^2`, and is kept there where
+    even float64 loses it.
+
+    Args:
+        x: points of the sources, ``(N_source, n+1)``.
+        neighbors: who is whose neighbour.
+        weight: as they act on a centroid, ``(E,)`` in the order by target, or None for equal ones.
+        curvature: negative curvature.
+
+    Returns:
+        Points ``(N_target, n+1)``, the origin where there is no neighbour.
+    """
+    R = curvature_radius(curvature)
+    rows = F.pad(lift(x[:, 1:].double() / R), (0, 1), value=1.0)
+    sums = neighbour_sum(rows, None if weight is None else weight.double(), without_loops(neighbors))
+    time = torch.where(sums[:, :1] > 0, sums[:, :1], 1)
+    klein, least = sums[:, 1:-1] / time, sums[:, -1:] / time
+    root = torch.maximum(1 - klein.square().sum(-1, keepdim=True), least.square()).sqrt()
+    return lift((klein * (R / root)).to(x.dtype), curvature)

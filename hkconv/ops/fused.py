@@ -50,7 +50,7 @@ def hk_aggregate(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`hkconv.ops.reference.hk_aggregate` without an activation, ``edge_weight`` in the order by target."""
     edge_weight = None if edge_weight is None else edge_weight.to(x_source.dtype)
-    acting = None if edge_weight is None else _acting_weight(edge_weight, neighbors)
+    acting = None if edge_weight is None else acting_weight(edge_weight, neighbors)
     if not relative:  # the only product in which time is an input and not computed
         x_source = lift(x_source[:, 1:], curvature)
     inputs = Inputs(x_source, x_target, points=points, edge_weight=acting, **linear)
@@ -81,7 +81,7 @@ def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
     )
 
 
-def _acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
+def acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
     """Where all weights of a target vanish, all its neighbours count alike."""
     counted = F.pad((weight > 0).cumsum(0, dtype=torch.int32), (1, 0))
     positive = counted[neighbors.target_pointer].diff()

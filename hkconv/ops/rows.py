@@ -1,9 +1,10 @@
-r"""What layers do to each point by itself, on CUDA: a row of coordinates in, a row out, one kernel each way.
+r"""What layers do to each point by itself: a row of coordinates in, a row out, one kernel each way.
 
 In plain PyTorch HLinear is some thirty small operations forward and fifty backward, and a GPU waits for each of them to
 be launched; a hyperbolic transformer has a hundred HLinear. Products of matrices stay PyTorch's, and all that follows
-them is in :mod:`hkconv.ops.rows_cuda`. Everywhere else, where a curvature is learned, and for gradients of gradients
-the plain forms are taken.
+them is in :mod:`hkconv.ops.rows_cuda`. On a CPU each of these operations reads and writes all rows once more; what an
+HKBlock does most is in :mod:`hkconv.ops.rows_cpu`. Everywhere else, where a curvature is learned, and for gradients of
+gradients the plain forms are taken.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from hkconv.geometry.centroid import mixed_space
@@ -21,6 +23,13 @@ from hkconv.ops.backends import choose_backend
 
 # Coordinates of space that one program holds.
 WIDEST = 4096
+
+# As sharp as the softmax of Luan et al. (2022) for three channels: it multiplies by their number.
+SHARPNESS = 3
+
+# What Numba can read at once; tensors that only record what is done to them need PyTorch.
+_PLAIN = {Tensor, torch.nn.Parameter}
+_PRECISIONS = {torch.float32, torch.float64}
 
 
 class _Operation(NamedTuple):
@@ -42,7 +51,7 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, operation: _Operation, numbers: tuple[float, ...], *tensors: Tensor) -> Tensor:
         ctx.operation, ctx.numbers = operation, numbers
         ctx.save_for_backward(*tensors)
-        return getattr(_backend(), operation.name)(*tensors, *numbers)
+        return getattr(_backend(tensors[0]), operation.name)(*tensors, *numbers)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -50,12 +59,17 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
             found = _differentiable_gradients(ctx.operation, ctx.numbers, tensors, needed, grad)
         else:
-            found = getattr(_backend(), f"{ctx.operation.name}_gradients")(grad.contiguous(), *tensors, *ctx.numbers)
+            gradients = getattr(_backend(grad), f"{ctx.operation.name}_gradients")
+            found = gradients(grad.contiguous(), *tensors, *ctx.numbers)
         return None, None, *(gradient if need else None for gradient, need in zip(found, needed))
 
 
-def _backend() -> ModuleType:
-    # Imported when first used: Triton is not everywhere.
+def _backend(x: Tensor) -> ModuleType:
+    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    if x.device.type == "cpu":
+        from hkconv.ops import rows_cpu
+
+        return rows_cpu
     from hkconv.ops import rows_cuda
 
     return rows_cuda
@@ -77,10 +91,21 @@ def _differentiable_gradients(
 
 
 def are_fused(x: Tensor, width: int, curvature: Curvature) -> bool:
-    """Whether there are kernels for rows like those of ``x``, of so many coordinates of space."""
+    """Whether there are CUDA kernels for rows like those of ``x``, of so many coordinates of space."""
     if x.device.type != "cuda" or not isinstance(curvature, int | float) or torch.compiler.is_compiling():
         return False
     return 0 < width <= WIDEST and choose_backend("auto", x, None) == "cuda"
+
+
+def have_kernels(x: Tensor, width: int, curvature: Curvature) -> bool:
+    """As :func:`are_fused`, for :func:`gated_points` and :func:`mixed_views`, which the CPU has too."""
+    if x.device.type != "cpu":
+        return are_fused(x, width, curvature)
+    if not isinstance(curvature, int | float) or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if type(x) not in _PLAIN or x.dtype not in _PRECISIONS or forward_ad._current_level >= 0:
+        return False
+    return width > 0 and choose_backend("auto", x, None) == "cpu"
 
 
 def lifted(space: Tensor, curvature: Curvature = -1.0) -> Tensor:
@@ -120,6 +145,40 @@ def mixed_norm(
     return _Fused.apply(_MIXED_NORM, numbers, first, second, logit, norm.weight, norm.bias)
 
 
+def view_gates(views: Tensor, gate_weight: Tensor, gate_mix: Tensor) -> Tensor:
+    """The weights :math:`g` of the views in :func:`mixed_views`, which sum to 1, ``(N, 3, n+1) -> (N, 3)``."""
+    open_by = torch.sigmoid((views * gate_weight).sum(-1))
+    return torch.softmax(SHARPNESS * (open_by + open_by @ gate_mix), dim=-1)
+
+
+def mixed_views(
+    differences: Tensor,
+    neighbors: Tensor,
+    node: Tensor,
+    gate_weight: Tensor,
+    gate_mix: Tensor,
+    curvature: Curvature = -1.0,
+) -> Tensor:
+    r"""The centroid of the three views :math:`y_c` of each node that an :class:`hkconv.nn.HKBlock` has, with weights
+
+    .. math:: g = \mathrm{softmax}_c\Big(3 \sum_{c'} \sigma(v_{c'} \cdot y_{c'})\,(I + G)_{c'c}\Big).
+
+    Args:
+        differences, neighbors, node: the views, ``(N, n+1)`` each.
+        gate_weight: :math:`v`, ``(3, n+1)``.
+        gate_mix: :math:`G`, ``(3, 3)``.
+        curvature: negative curvature.
+
+    Returns:
+        Points ``(N, n+1)``.
+    """
+    tensors = differences, neighbors, node, gate_weight, gate_mix
+    alike = all(tensor.dtype == differences.dtype for tensor in tensors)
+    if alike and have_kernels(differences, differences.size(-1) - 1, curvature):
+        return _Fused.apply(_MIXED_VIEWS, (curvature_radius(curvature),), *tensors)
+    return _plain_mixed_views(*tensors, curvature)
+
+
 def _plain_gated_points(products: Tensor, bias: Tensor, gate_bias: Tensor, log_scale: Tensor, R: float) -> Tensor:
     K, n = bias.shape
     direction = products[:, : K * n].unflatten(1, (K, n)) + bias
@@ -134,6 +193,17 @@ def _plain_mixed_norm(
     return lift(F.layer_norm(space, weight.shape, weight, bias, eps), -(R**-2))
 
 
+def _plain_mixed_views(
+    differences: Tensor, neighbors: Tensor, node: Tensor, gate_weight: Tensor, gate_mix: Tensor, curvature: Curvature
+) -> Tensor:
+    # Imported here, because the reference uses HLinear, which uses this module.
+    from hkconv.ops.reference import kernel_centroid
+
+    views = torch.stack([differences, neighbors, node], dim=1)
+    return kernel_centroid(views, view_gates(views, gate_weight, gate_mix), curvature)
+
+
 _LIFTED = _Operation("lifted", lambda space, R: lift(space, -(R**-2)))
 _GATED_POINTS = _Operation("gated_points", _plain_gated_points)
 _MIXED_NORM = _Operation("mixed_norm", _plain_mixed_norm)
+_MIXED_VIEWS = _Operation("mixed_views", lambda d, a, s, v, G, R: _plain_mixed_views(d, a, s, v, G, -(R**-2)))

@@ -190,6 +190,126 @@ def _mixed_norm_gradients(
     tl.store(own + 2 * n, tl.sum(tl.where(valid, by_share, 0), 0) * share * rest)
 
 
+@triton.jit
+def _view(points, gate_weight, c: tl.constexpr, row, valid, column, inside, n: tl.constexpr):
+    """Space and time of a view, the weights of its gate for both, and how far that is open."""
+    space = _space(points, row, column, inside, n)
+    time = tl.load(points + row * (n + 1), mask=valid, other=0)
+    weight = tl.load(gate_weight + c * (n + 1) + 1 + column, mask=column < n, other=0)
+    time_weight = tl.load(gate_weight + c * (n + 1))
+    return space, time, weight, time_weight, _sigmoid(tl.sum(space * weight[None, :], 1) + time * time_weight)
+
+
+@triton.jit
+def _square(x, y, x_time, y_time):
+    """‖x - y‖², in double precision: of far points it is a small difference of large squares."""
+    gap, time_gap = x.to(tl.float64) - y.to(tl.float64), x_time.to(tl.float64) - y_time.to(tl.float64)
+    return (tl.sum(gap * gap, 1) - time_gap * time_gap).to(x.dtype)
+
+
+@triton.jit
+def _shares(gate_mix, o1, o2, o3):
+    z1 = 3 * (o1 + o1 * tl.load(gate_mix) + o2 * tl.load(gate_mix + 3) + o3 * tl.load(gate_mix + 6))
+    z2 = 3 * (o2 + o1 * tl.load(gate_mix + 1) + o2 * tl.load(gate_mix + 4) + o3 * tl.load(gate_mix + 7))
+    z3 = 3 * (o3 + o1 * tl.load(gate_mix + 2) + o2 * tl.load(gate_mix + 5) + o3 * tl.load(gate_mix + 8))
+    highest = tl.maximum(z1, tl.maximum(z2, z3))
+    e1, e2, e3 = tl.exp(z1 - highest), tl.exp(z2 - highest), tl.exp(z3 - highest)
+    total = e1 + e2 + e3
+    return e1 / total, e2 / total, e3 / total
+
+
+@triton.jit
+def _mixture(x, y, z, x_time, y_time, z_time, g1, g2, g3, R: tl.constexpr):
+    """‖·‖² of the gaps between two views each, Σ_c g_c ‖y_c - mean‖², the mass and the space of the centroid."""
+    xy, xz, yz = _square(x, y, x_time, y_time), _square(x, z, x_time, z_time), _square(y, z, y_time, z_time)
+    variance = g1 * g2 * xy + g3 * (g1 * xz + g2 * yz)
+    mass = tl.sqrt(1 + tl.where(variance < 0, 0, variance) / (R * R))
+    mean = g1[:, None] * x + g2[:, None] * y + g3[:, None] * z
+    return xy, xz, yz, variance, mass, mean / mass[:, None]
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _mixed_views(
+    differences, neighbors, node, gate_weight, gate_mix, out, rows,
+    n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    x, x_time, _, _, o1 = _view(differences, gate_weight, 0, row, valid, column, inside, n)
+    y, y_time, _, _, o2 = _view(neighbors, gate_weight, 1, row, valid, column, inside, n)
+    z, z_time, _, _, o3 = _view(node, gate_weight, 2, row, valid, column, inside, n)
+    g1, g2, g3 = _shares(gate_mix, o1, o2, o3)
+    _, _, _, _, _, h = _mixture(x, y, z, x_time, y_time, z_time, g1, g2, g3, R)
+    _store_points(out, row, valid, column, inside, _lift(h, R), h, n)
+
+
+@triton.jit
+def _to_view(
+    out, own, space, time, weight, time_weight, mean, mean_time, by_mean, share, spread, by_opening,
+    row, valid, column, inside, n: tl.constexpr,
+):  # fmt: skip
+    """g_c m' + 2 g_c Var' (y_c - m) + a_c' v_c, the second with the sign of time, and this program's sums for v_c."""
+    found = share[:, None] * (by_mean + spread[:, None] * (space - mean)) + by_opening[:, None] * weight[None, :]
+    by_time = by_opening * time_weight - share * spread * (time - mean_time)
+    _store_points(out, row, valid, column, inside, by_time, found, n)
+    tl.store(own, tl.sum(by_opening * time, 0))
+    tl.store(own + 1 + column, tl.sum(by_opening[:, None] * space, 0), mask=column < n)
+
+
+@triton.jit
+def _to_opening(gate_mix, own, c: tl.constexpr, opening, by_own, z1, z2, z3):
+    """The gradient of v_c · y_c from those of the gates, thrice, and this program's sums for a row of the mixing."""
+    by_opening = by_own + z1 * tl.load(gate_mix + 3 * c)
+    by_opening += z2 * tl.load(gate_mix + 3 * c + 1) + z3 * tl.load(gate_mix + 3 * c + 2)
+    tl.store(own + 3 * c, tl.sum(opening * z1, 0))
+    tl.store(own + 3 * c + 1, tl.sum(opening * z2, 0))
+    tl.store(own + 3 * c + 2, tl.sum(opening * z3, 0))
+    return by_opening * opening * (1 - opening)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _mixed_views_gradients(
+    differences, neighbors, node, gate_weight, gate_mix, grad, by_x, by_y, by_z, sums, rows,
+    n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the three views, and this program's sums for the weights of the gates and for their mixing.
+
+    With the mean m, the mass M = sqrt(1 + Var/R²) and the space h = m_s/M of the result: m_s' = h'/M, M' = -h'·h/M and
+    Var' = M'/(2 M R²). The softmax takes from the gradient of g_c what all have in common, which leaves m'·(y_c - m)
+    and Var' (‖y_c - m‖² - Var), where ‖y_c - m‖² = Σ_c' g_c' ‖y_c - y_c'‖² - Var.
+    """
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    x, x_time, x_weight, x_time_weight, o1 = _view(differences, gate_weight, 0, row, valid, column, inside, n)
+    y, y_time, y_weight, y_time_weight, o2 = _view(neighbors, gate_weight, 1, row, valid, column, inside, n)
+    z, z_time, z_weight, z_time_weight, o3 = _view(node, gate_weight, 2, row, valid, column, inside, n)
+    g1, g2, g3 = _shares(gate_mix, o1, o2, o3)
+    xy, xz, yz, variance, mass, h = _mixture(x, y, z, x_time, y_time, z_time, g1, g2, g3, R)
+    slope = tl.load(grad + row * (n + 1), mask=valid, other=0) / _lift(h, R)
+    by_h = slope[:, None] * h + _space(grad, row, column, inside, n)
+    by_mean, mean = by_h / mass[:, None], h * mass[:, None]
+    by_variance = tl.where(variance < 0, 0, -tl.sum(by_h * h, 1) / (2 * mass * mass * R * R))
+    z1 = 3 * g1 * (tl.sum(by_mean * (x - mean), 1) + by_variance * (g2 * xy + g3 * xz - 2 * variance))
+    z2 = 3 * g2 * (tl.sum(by_mean * (y - mean), 1) + by_variance * (g1 * xy + g3 * yz - 2 * variance))
+    z3 = 3 * g3 * (tl.sum(by_mean * (z - mean), 1) + by_variance * (g1 * xz + g2 * yz - 2 * variance))
+    own = sums + tl.program_id(0).to(tl.int64) * (3 * n + 12)
+    a1 = _to_opening(gate_mix, own + 3 * n + 3, 0, o1, z1, z1, z2, z3)
+    a2 = _to_opening(gate_mix, own + 3 * n + 3, 1, o2, z2, z1, z2, z3)
+    a3 = _to_opening(gate_mix, own + 3 * n + 3, 2, o3, z3, z1, z2, z3)
+    mean_time = g1 * x_time + g2 * y_time + g3 * z_time
+    spread = 2 * by_variance
+    _to_view(
+        by_x, own, x, x_time, x_weight, x_time_weight, mean, mean_time, by_mean, g1, spread, a1,
+        row, valid, column, inside, n,
+    )  # fmt: skip
+    _to_view(
+        by_y, own + n + 1, y, y_time, y_weight, y_time_weight, mean, mean_time, by_mean, g2, spread, a2,
+        row, valid, column, inside, n,
+    )  # fmt: skip
+    _to_view(
+        by_z, own + 2 * n + 2, z, z_time, z_weight, z_time_weight, mean, mean_time, by_mean, g3, spread, a3,
+        row, valid, column, inside, n,
+    )  # fmt: skip
+
+
 def lifted(space: Tensor, R: float) -> Tensor:
     """Points over rows of spatial coordinates, ``(..., n) -> (..., n+1)``."""
     rows = _rows(space)
@@ -263,6 +383,31 @@ def mixed_norm_gradients(
     return [by_first, by_second, total[2 * n].view_as(logit), total[:n].view_as(weight), total[n : 2 * n].view_as(bias)]
 
 
+def mixed_views(
+    differences: Tensor, neighbors: Tensor, node: Tensor, gate_weight: Tensor, gate_mix: Tensor, R: float
+) -> Tensor:
+    """Centroids of three points each, ``(N, n+1)``."""
+    out = differences.new_empty(differences.shape)
+    if out.numel():
+        tensors = [*_contiguous(differences, neighbors, node, gate_weight, gate_mix), out]
+        _launch(_for_mixed_views, out[:, 1:], tensors, R=R)
+    return out
+
+
+def mixed_views_gradients(
+    grad: Tensor, differences: Tensor, neighbors: Tensor, node: Tensor, gate_weight: Tensor, gate_mix: Tensor, R: float
+) -> list[Tensor]:
+    """The gradients of :func:`mixed_views`, in the order of its tensors."""
+    by_views = [grad.new_empty(grad.shape) for _ in range(3)]
+    rows = grad[:, 1:]
+    sums = grad.new_zeros(_programs(rows), gate_weight.numel() + gate_mix.numel())
+    if grad.numel():
+        tensors = [*_contiguous(differences, neighbors, node, gate_weight, gate_mix), grad, *by_views, sums]
+        _launch(_for_mixed_views_gradients, rows, tensors, R=R)
+    by_weight, by_mix = sums.sum(0).split([gate_weight.numel(), gate_mix.numel()])
+    return [*by_views, by_weight.view_as(gate_weight), by_mix.view_as(gate_mix)]
+
+
 def _contiguous(*tensors: Tensor) -> list[Tensor]:
     return [tensor.contiguous() for tensor in tensors]
 
@@ -293,3 +438,4 @@ def _launch(kernel: Launcher, rows: Tensor, tensors: list[Tensor], *numbers: int
 _for_lifted, _for_lifted_gradients = Launcher(_lifted), Launcher(_lifted_gradients)
 _for_gated_points, _for_gated_points_gradients = Launcher(_gated_points), Launcher(_gated_points_gradients)
 _for_mixed_norm, _for_mixed_norm_gradients = Launcher(_mixed_norm), Launcher(_mixed_norm_gradients)
+_for_mixed_views, _for_mixed_views_gradients = Launcher(_mixed_views), Launcher(_mixed_views_gradients)

@@ -19,6 +19,7 @@ import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool, hk_conv
+from hkconv.nn.common import drop_ends
 from hkconv.ops import pieces
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant, assert_translation_invariant
 
@@ -359,7 +360,8 @@ def test_dropout_acts_once_a_node_on_spatial_coordinates_only():
     conv = make(dropout=0.5)
     x = cloud(4, 4, -1.0, torch.float64)
     torch.manual_seed(3)
-    dropped = conv._drop(x)
+    dropped, target = drop_ends((x,), None, 0.5, -1.0)
+    assert target is dropped
     assert_on_manifold(dropped)
     ratio = dropped[:, 1:] / x[:, 1:]
     assert {round(r, 9) for r in ratio.flatten().tolist()} == {0.0, 2.0}
@@ -457,8 +459,8 @@ def test_bad_points_weights_and_sizes():
         conv(x, edge_index, torch.ones(4))
     with pytest.raises(InputError, match="edge_weight must be non-negative"):
         conv(x, edge_index, -torch.ones(13))
-    with pytest.raises(InputError, match=r"size must equal the number of points \(7, 7\), got \(7, 6\)"):
-        conv(x, edge_index, size=(7, 6))
+    with pytest.raises(InputError, match=r"size must be \(7, at most 7\) for 7 points, got \(7, 8\)"):
+        conv(x, edge_index, size=(7, 8))
     with pytest.raises(InputError, match="x must be \\(x_source, x_target\\)"):
         conv((x, None), edge_index)
     off = x.clone()
@@ -535,3 +537,47 @@ def test_pieces_of_edges_change_nothing(monkeypatch, dtype):
     assert largest[1] < 300 * 2 * 4 <= largest[0]
     for whole, parts in zip(*found):
         torch.testing.assert_close(parts, whole, rtol=1e-4 if dtype == torch.float32 else 1e-11, atol=1e-7)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_first_points_are_the_targets_where_size_says_so(variant, dtype):
+    conv, start = make(dtype=dtype, **VARIANTS[variant]), torch.randn(7, 4, dtype=dtype)
+    edge_index = ragged_edges()
+    edge_index, weight = edge_index[:, edge_index[1] < 4], torch.rand(9, dtype=dtype)
+    space, sources, targets = (s.clone().requires_grad_() for s in (start, start, start[:4]))
+    out = conv(lorentz.lift(space), edge_index, weight, size=(7, 4))
+    expected = conv((lorentz.lift(sources), lorentz.lift(targets)), edge_index, weight)
+    assert out.shape == (4, 4)
+    close = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-11}
+    torch.testing.assert_close(out, expected, **close)
+    pull = torch.randn(4, 4, dtype=dtype)
+    for result in (out, expected):
+        (result * pull).sum().backward()
+    assert targets.grad.abs().max() > 1e-3
+    torch.testing.assert_close(space.grad, sources.grad + torch.nn.functional.pad(targets.grad, (0, 0, 0, 3)), **close)
+
+
+def test_targets_by_size_are_dropped_as_the_sources_they_are():
+    conv, x, edge_index = make(dropout=0.5), cloud(7, 4, -1.0, torch.float64), ragged_edges()
+    edge_index = edge_index[:, edge_index[1] < 4]
+    torch.manual_seed(3)
+    dropped = lorentz.lift(torch.nn.functional.dropout(x[:, 1:], 0.5))
+    torch.manual_seed(3)
+    out = conv(x, edge_index, size=(7, 4))
+    expected = conv.eval()((dropped, dropped[:4]), edge_index)
+    torch.testing.assert_close(out, expected)
+    assert not torch.allclose(conv(x, edge_index, size=(7, 4)), expected)
+
+
+def test_sizes_of_all_none_and_too_many_targets():
+    conv, x, edge_index = make(), cloud(7, 4, -1.0, torch.float64), ragged_edges()
+    assert torch.equal(conv(x, edge_index, size=(7, 7)), conv(x, edge_index))
+    assert conv(x, edge_index[:, :0], size=(7, 0)).shape == (0, 4)
+    with pytest.raises(InputError, match=r"edge_index\[1\] \(targets\) must lie in \[0, 4\), got values from 1 to 5"):
+        conv(x, edge_index, size=(7, 4))
+    with pytest.raises(InputError, match=r"size must be \(7, at most 7\) for 7 points, got \(6, 4\)"):
+        conv(x, edge_index, size=(6, 4))
+    with pytest.raises(InputError, match=r"size must be \(7, at most 7\) for 7 points, got \(7, -1\)"):
+        conv(x, edge_index, size=(7, -1))
+    with pytest.raises(InputError, match=r"size must equal the number of points \(7, 4\), got \(7, 3\)"):
+        conv((x, x[:4]), edge_index, size=(7, 3))

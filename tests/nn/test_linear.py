@@ -92,3 +92,25 @@ def test_a_fresh_layer_puts_every_point_at_the_same_radius(curvature):
     """λσ(0) = 1, in any direction: no draw of the weights starts with gates shut or wide open."""
     out = HLinear(3, 5, 4, curvature=curvature)(lorentz.lift(3 * torch.randn(6, 3), curvature))
     torch.testing.assert_close(torch.linalg.vector_norm(out[..., 1:], dim=-1), torch.ones(6, 4))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_of_the_stacked_maps_alone(bias, dtype, curvature):
+    x = lorentz.lift(torch.randn(2, 6, 3, dtype=dtype), curvature)
+    layer = filled(HLinear(3, 5, 4, act="tanh", bias=bias, curvature=curvature)).to(dtype)
+    out = layer(x)
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for k in range(4):
+        one = layer(x, k)
+        assert one.shape == (2, 6, 6)
+        torch.testing.assert_close(one, out[:, :, k], rtol=tolerance, atol=tolerance)
+    assert not torch.allclose(layer(x, 0), layer(x, 1))
+
+
+def test_one_of_the_stacked_maps_gives_gradients_to_itself_alone():
+    layer, x = filled(HLinear(3, 5, 4)).double(), lorentz.lift(torch.randn(6, 3, dtype=torch.float64))
+    pull = torch.randn(6, 6, dtype=torch.float64)
+    whole = torch.autograd.grad((layer(x)[:, 2] * pull).sum(), list(layer.parameters()))
+    for one, expected in zip(torch.autograd.grad((layer(x, 2) * pull).sum(), list(layer.parameters())), whole):
+        torch.testing.assert_close(one, expected)
+        assert one[2].abs().max() > 1e-6 and not one[[0, 1, 3]].any()

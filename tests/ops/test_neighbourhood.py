@@ -1,9 +1,14 @@
+import gc
+
 import pytest
 import torch
 from torch_geometric.utils import to_torch_csr_tensor
 
 from hkconv.models import HGCNConv, HyboNetConv
-from hkconv.ops.neighbourhood import neighbourhood, sort_ends
+from hkconv.ops import neighbourhood as module
+from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.neighbors import neighbors
+from hkconv.ops.neighbourhood import neighbourhood, sort_ends, without_loops
 
 LAYERS = [HyboNetConv, HGCNConv]
 
@@ -55,3 +60,49 @@ def test_takes_every_form_of_edges(layer, generator):
     torch.testing.assert_close(conv(x, matrix), expected)
     with torch.inference_mode():
         torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
+
+
+def test_without_loops_has_the_given_edges_in_both_orders_and_no_others():
+    edges = without_loops(neighbors(torch.tensor([[4, 0, 2, 4], [1, 2, 0, 0]]), (5, 3)))
+    assert edges.target.tolist() == [0, 0, 1, 2]
+    assert edges.source.tolist() == [2, 4, 4, 0]
+    assert edges.order.tolist() == [2, 3, 0, 1]
+    assert edges.start.tolist() == [0, 2, 3, 4]
+    assert edges.source[edges.by_source.long()].tolist() == [0, 2, 4, 4]
+    assert edges.source_start.tolist() == [0, 1, 1, 2, 2, 4]
+    assert edges.target_by_source.tolist() == [2, 0, 0, 1]
+    assert edges.num_nodes == 3 and edges.given_weight is None
+
+
+def test_without_loops_keeps_a_loop_that_is_given():
+    edges = without_loops(neighbors(torch.tensor([[1, 0], [1, 1]]), 2))
+    assert list(zip(edges.source.tolist(), edges.target.tolist())) == [(1, 1), (0, 1)]
+
+
+def test_sums_without_loops_go_from_sources_to_targets(generator):
+    edge_index = torch.tensor([[4, 0, 2, 4, 4], [1, 2, 0, 0, 0]])
+    found = neighbors(edge_index, (5, 4))
+    x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.rand(5, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def run(x, weight):
+        return neighbour_sum(x, weight[found.order.long()], without_loops(found))
+
+    source, target = edge_index
+    expected = torch.zeros(4, 3, dtype=torch.float64).index_add(0, target, weight[:, None] * x[source])
+    torch.testing.assert_close(run(x, weight), expected)
+    assert torch.autograd.gradcheck(run, (x, weight))
+    plain = torch.zeros(4, 3, dtype=torch.float64).index_add(0, target, x[source])
+    torch.testing.assert_close(neighbour_sum(x, None, without_loops(found)), plain)
+
+
+def test_without_loops_is_remembered_as_long_as_the_neighbors_live():
+    found = neighbors(torch.tensor([[0, 1], [1, 2]]), 3)
+    gc.collect()
+    before, first = len(module._loopless), without_loops(found)
+    assert without_loops(found) is first and len(module._loopless) == before + 1
+    assert without_loops(neighbors(torch.tensor([[0, 1], [1, 2]]), 3)) is not first
+    del found
+    gc.collect()
+    assert len(module._loopless) == before
+    assert first.order.tolist() == [0, 1]
