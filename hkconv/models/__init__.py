@@ -17,6 +17,8 @@ from hkconv.models.baselines import (
     MLP,
     WLHN,
     WRGAT,
+    FlatBlock,
+    FlatHKN,
     GeomGCN,
     GloGNN,
     GloGNNPlusPlus,
@@ -30,6 +32,7 @@ from hkconv.models.hkn import HKN
 
 MODELS: dict[str, type[torch.nn.Module]] = {
     "hkn": HKN,
+    "hkn-flat": FlatHKN,
     "mlp": MLP,
     "gcn": GCN,
     "gat": GAT,
@@ -76,6 +79,8 @@ __all__ = [
     "MODELS",
     "WLHN",
     "WRGAT",
+    "FlatBlock",
+    "FlatHKN",
     "GeomGCN",
     "GloGNN",
     "GloGNNPlusPlus",

@@ -9,6 +9,7 @@ from hkconv.models.baselines.glognn import GloGNN, GloGNNPlusPlus
 from hkconv.models.baselines.gmt import GMT
 from hkconv.models.baselines.h2h_gcn import H2HGCN, H2HGCNConv
 from hkconv.models.baselines.hgcn import HGCN, HGCNConv
+from hkconv.models.baselines.hkn_flat import FlatBlock, FlatHKN
 from hkconv.models.baselines.hybonet import HyboNet, HyboNetConv
 from hkconv.models.baselines.linkx import LINKX
 from hkconv.models.baselines.mlp import MLP
@@ -28,6 +29,8 @@ __all__ = [
     "MLP",
     "WLHN",
     "WRGAT",
+    "FlatBlock",
+    "FlatHKN",
     "GeomGCN",
     "GloGNN",
     "GloGNNPlusPlus",
