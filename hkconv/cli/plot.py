@@ -21,6 +21,8 @@ Split = Annotated[int | None, typer.Option(help="Only trainings on this split.",
 Seed = Annotated[int | None, typer.Option(help="Only trainings with this seed.", show_default=False)]
 FirstModel = Annotated[str | None, typer.Option(help="Model of the run; by default its first.", show_default=False)]
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)]
+Kernels = Annotated[int, typer.Option(help="Number of kernel points.")]
+Neighbours = Annotated[int, typer.Option(help="Number of neighbours.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
@@ -60,8 +62,8 @@ def kernel_points(
 
 @plot.command()
 def convolution(
-    kernels: Annotated[int, typer.Option(help="Number of kernel points.")] = 4,
-    neighbours: Annotated[int, typer.Option(help="Number of neighbours.")] = 3,
+    kernels: Kernels = 4,
+    neighbours: Neighbours = 3,
     seed: Annotated[int, typer.Option(help="Seed of the layer's linear maps.")] = 0,
     out: Out = "convolution.svg",
 ) -> None:
@@ -72,6 +74,26 @@ def convolution(
     from hkconv.viz.convolution import convolution_figure
 
     _write(lambda: convolution_figure(kernels, neighbours, seed=seed), out)
+
+
+@plot.command()
+def views(
+    kernels: Kernels = 4,
+    neighbours: Neighbours = 3,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the block; by default a well spread one.", show_default=False)
+    ] = None,
+    out: Out = "views.svg",
+) -> None:
+    """The three views of HKBlock and their mix.
+
+    Differences, neighbours and the node itself, on a small neighbourhood.
+
+    Example: hkconv plot views --neighbours 4
+    """
+    from hkconv.viz.views import SEED, views_figure
+
+    _write(lambda: views_figure(kernels, neighbours, seed=SEED if seed is None else seed), out)
 
 
 @plot.command()

@@ -11,6 +11,7 @@ from hkconv.viz.kernel_scores import kernel_scores_figure
 from hkconv.viz.repulsion_gradient import repulsion_gradient_figure
 from hkconv.viz.saving import save_figure
 from hkconv.viz.training_curves import training_curves_figure
+from hkconv.viz.views import views_figure
 
 __all__ = [
     "class_distances_figure",
@@ -21,4 +22,5 @@ __all__ = [
     "repulsion_gradient_figure",
     "save_figure",
     "training_curves_figure",
+    "views_figure",
 ]

@@ -1,9 +1,9 @@
 """What HKConv does to a neighbourhood, step by step: the paper's illustration, drawn from a real layer of L²."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.nn import HKConv
+from hkconv.nn import HKConv, HLinear
 from hkconv.viz.disk import draw_disk, draw_geodesic, in_disk
 from hkconv.viz.style import BLACK, GREY, new_figure, series, styled
 
@@ -25,6 +25,10 @@ FIRST_ANGLE = 0.3
 THINNEST, THICKEST = 0.4, 3.2
 # How far from a point, in the disk, its name stands, and how many sides are tried.
 NAME_REACH, SIDES = 0.16, 16
+# In points: markers, and what is left between one and its name.
+MARKER_SIZE, STAR_SIZE, NAME_GAP = 5.5, 11.0, 3.25
+
+Drawn = TypeVar("Drawn")
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,6 @@ def convolution_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int =
     Returns:
         The figure.
     """
-    if neighbours < 1:
-        raise InputError(f"neighbours must be at least 1, got {neighbours}")
-    steps = take_steps(*_example(kernel_size, neighbours, seed))
-    figure = new_figure(WIDTH, HEIGHT)
     panels = {
         "(a) neighbourhood": _draw_neighbourhood,
         "(b) translation to the origin": _draw_relative,
@@ -79,11 +79,7 @@ def convolution_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int =
         "(d) linear maps and centroids": _draw_messages,
         "(e) aggregation": _draw_output,
     }
-    for axes, (title, draw) in zip(figure.subplots(1, len(panels)), panels.items()):
-        draw_disk(axes)
-        axes.set_title(title, fontweight="normal")
-        draw(axes, steps)
-    return figure
+    return draw_panels(panels, take_steps(*_example(kernel_size, neighbours, seed)))
 
 
 def take_steps(layer: HKConv, centre: Tensor, neighbours: Tensor) -> Steps:
@@ -106,43 +102,60 @@ def take_steps(layer: HKConv, centre: Tensor, neighbours: Tensor) -> Steps:
 
 
 def _example(kernel_size: int, count: int, seed: int) -> tuple[HKConv, Tensor, Tensor]:
-    """A layer, and a node with neighbours all around it, nearer and farther ones.
-
-    The maps are the identity with noise: those of a fresh layer would put all messages into one place.
-    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layer = HKConv(2, 2, kernel_size, backend="reference").double()
-        linear = layer.linear
-        with torch.no_grad():
-            linear.weight.normal_(std=0.5)
-            linear.weight[..., 1:] += torch.eye(2, dtype=torch.float64)
-            linear.gate_weight.normal_()
+        spread_maps_(layer.linear)
+    return layer, *example_neighbourhood(count)
+
+
+def spread_maps_(linear: HLinear) -> None:
+    """Make maps of L² the identity with noise: those of a fresh layer would put all messages into one place."""
+    with torch.no_grad():
+        linear.weight.normal_(std=0.5)
+        linear.weight[..., 1:] += torch.eye(2, dtype=linear.weight.dtype)
+        linear.gate_weight.normal_()
+
+
+def example_neighbourhood(count: int) -> tuple[Tensor, Tensor]:
+    """A node with ``count`` neighbours all around it, nearer and farther ones, ``(3,)`` and ``(count, 3)``."""
+    if count < 1:
+        raise InputError(f"neighbours must be at least 1, got {count}")
     centre = lorentz.from_poincare(torch.tensor(CENTRE, dtype=torch.float64))
     number = torch.arange(count, dtype=torch.float64)
     angle, distance = FIRST_ANGLE + 2 * math.pi * number / count, 1 + 0.3 * (number % 3)
     tangent = distance * torch.stack([torch.zeros_like(angle), angle.cos(), angle.sin()])
     around_origin = lorentz.exp0(tangent.T)
-    return layer, centre, lorentz.translate(lorentz.origin(2, dtype=torch.float64), centre, around_origin)
+    return centre, lorentz.translate(lorentz.origin(2, dtype=torch.float64), centre, around_origin)
+
+
+def draw_panels(panels: Mapping[str, Callable[["Axes", Drawn], None]], drawn: Drawn) -> "Figure":
+    """A row of Poincaré disks: each function of ``panels`` draws its part of ``drawn`` below its title."""
+    figure = new_figure(WIDTH, HEIGHT)
+    for axes, (title, draw) in zip(figure.subplots(1, len(panels)), panels.items()):
+        draw_disk(axes)
+        axes.set_title(title, fontweight="normal")
+        draw(axes, drawn)
+    return figure
+
+
+def draw_neighbourhood(axes: "Axes", centre: Tensor, others: Tensor, name: str, other_names: str) -> None:
+    """A node, a diamond, the points around it, dots of their own colours, and their names as in :func:`name_points`."""
+    for number, other in enumerate(others):
+        draw_geodesic(axes, centre, other, color=GREY, linewidth=0.8)
+        mark(axes, other, "o", series(number).color)
+    mark(axes, centre, "D", BLACK)
+    name_points(axes, others, other_names)
+    name_points(axes, [centre], name)
 
 
 def _draw_neighbourhood(axes: "Axes", steps: Steps) -> None:
-    for number, neighbour in enumerate(steps.neighbours):
-        draw_geodesic(axes, steps.centre, neighbour, color=GREY, linewidth=0.8)
-        _mark(axes, neighbour, "o", series(number).color)
-    _mark(axes, steps.centre, "D", BLACK)
-    _name(axes, steps.neighbours, "$x_{{{}}}$")
-    _name(axes, [steps.centre], "$x$")
+    draw_neighbourhood(axes, steps.centre, steps.neighbours, "$x$", "$x_{{{}}}$")
 
 
 def _draw_relative(axes: "Axes", steps: Steps) -> None:
     origin = lorentz.origin(2, dtype=steps.centre.dtype)
-    for number, relative in enumerate(steps.relative):
-        draw_geodesic(axes, origin, relative, color=GREY, linewidth=0.8)
-        _mark(axes, relative, "o", series(number).color)
-    _mark(axes, origin, "D", BLACK)
-    _name(axes, steps.relative, r"$x_{{{}}}\ominus x$")
-    _name(axes, [origin], "$o$")
+    draw_neighbourhood(axes, origin, steps.relative, "$o$", r"$x_{{{}}}\ominus x$")
 
 
 def _draw_correlation(axes: "Axes", steps: Steps) -> None:
@@ -150,10 +163,10 @@ def _draw_correlation(axes: "Axes", steps: Steps) -> None:
         look = series(number)
         for point in steps.kernel:
             draw_geodesic(axes, relative, point, color=look.color, linestyle=look.linestyle, linewidth=0.9)
-        _mark(axes, relative, "o", look.color)
+        mark(axes, relative, "o", look.color)
     for point in steps.kernel:
-        _mark(axes, point, "v", BLACK)
-    _name(axes, steps.kernel, r"$\tilde x_{{{}}}$")
+        mark(axes, point, "v", BLACK)
+    name_points(axes, steps.kernel, r"$\tilde x_{{{}}}$")
 
 
 def _draw_messages(axes: "Axes", steps: Steps) -> None:
@@ -161,39 +174,49 @@ def _draw_messages(axes: "Axes", steps: Steps) -> None:
     for number, message in enumerate(steps.messages):
         colour = series(number).color
         for point, weight in zip(steps.transformed[number], steps.correlation[number]):
-            width = THINNEST + (THICKEST - THINNEST) * (weight / largest).item()
-            draw_geodesic(axes, point, message, color=colour, linewidth=width, alpha=0.75, solid_capstyle="butt")
-            _mark(axes, point, "s", colour)
-        _mark(axes, message, "o", colour, hollow=True)
-    _name(axes, steps.messages, "$x_{{{}}}'$")
+            draw_weighted(axes, point, message, colour, (weight / largest).item())
+            mark(axes, point, "s", colour)
+        mark(axes, message, "o", colour, hollow=True)
+    name_points(axes, steps.messages, "$x_{{{}}}'$")
 
 
 def _draw_output(axes: "Axes", steps: Steps) -> None:
     for number, message in enumerate(steps.messages):
         draw_geodesic(axes, message, steps.output, color=GREY, linewidth=0.8)
-        _mark(axes, message, "o", series(number).color, hollow=True)
-    _mark(axes, steps.output, "*", BLACK, size=11)
-    _name(axes, steps.messages, "$x_{{{}}}'$")
-    _name(axes, [steps.output], "$x'$")
+        mark(axes, message, "o", series(number).color, hollow=True)
+    mark(axes, steps.output, "*", BLACK, size=STAR_SIZE)
+    name_points(axes, steps.messages, "$x_{{{}}}'$")
+    name_points(axes, [steps.output], "$x'$")
 
 
-def _mark(axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool = False, size: float = 5.5) -> None:
+def draw_weighted(axes: "Axes", point: Tensor, centroid: Tensor, colour: str, share: float) -> None:
+    """A geodesic from a point to a centroid, the thicker the larger its weight, a share of the largest, from 0 to 1."""
+    width = THINNEST + (THICKEST - THINNEST) * share
+    draw_geodesic(axes, point, centroid, color=colour, linewidth=width, alpha=0.75, solid_capstyle="butt")
+
+
+def mark(
+    axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool = False, size: float = MARKER_SIZE
+) -> None:
+    """Draw a point of L²; its artist has the label ``_`` and the marker."""
     face, edge, width = ("white", colour, 1.4) if hollow else (colour, "white", 0.5)
     look: dict[str, Any] = {"color": face, "markeredgecolor": edge, "markeredgewidth": width, "markersize": size}
     axes.plot(*in_disk(point), marker, **look, label=f"_{marker}", zorder=4)
 
 
-def _name(axes: "Axes", points: Iterable[Tensor], name: str) -> None:
+def name_points(axes: "Axes", points: Iterable[Tensor], name: str, *, size: float = MARKER_SIZE) -> None:
     """Write names beside points, each on the side where most room is left between what is drawn so far.
 
     Args:
         axes: with everything but the names.
         points: of L².
         name: a template for the number of a point, from 1.
+        size: of the markers.
     """
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2, foreground="white")]
+    distance = size / 2 + NAME_GAP
     angles = 2 * np.pi * np.arange(SIDES) / SIDES
     sides = np.column_stack([np.cos(angles), np.sin(angles)])
     drawn = np.concatenate([line.get_xydata() for line in axes.lines])
@@ -205,7 +228,7 @@ def _name(axes: "Axes", points: Iterable[Tensor], name: str) -> None:
             "horizontalalignment": "left" if x > 0.4 else "right" if x < -0.4 else "center",
             "verticalalignment": "bottom" if y > 0.4 else "top" if y < -0.4 else "center",
         }
-        offset: dict[str, Any] = {"xytext": (6 * x, 6 * y), "textcoords": "offset points"}
+        offset: dict[str, Any] = {"xytext": (distance * x, distance * y), "textcoords": "offset points"}
         place = cast(tuple[float, float], in_disk(point))
         axes.annotate(name.format(number), place, **offset, path_effects=halo, zorder=5, **alignment)
         drawn = np.concatenate([drawn, places[room.argmax()][None]])

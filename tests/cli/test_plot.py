@@ -9,6 +9,7 @@ from hkconv.experiments.store import append
 FIGURES = {
     "kernel-points": ("3", "--start", 0, "--target", "0.1,-0.2"),
     "convolution": ("--kernels", 3, "--neighbours", 2, "--seed", 1),
+    "views": ("--kernels", 3, "--neighbours", 2, "--seed", 1),
     "repulsion-gradient": (4,),
     "kernel-scores": ("node", "--results", "records"),
 }
@@ -66,6 +67,7 @@ def test_a_damaged_record_is_named(hkconv):
         (("kernel-points", "--target", "3,4"), "norm below 1, got 5"),
         (("kernel-points", "--out", "points.jpg"), "out must end in .svg, .pdf, .png, got points.jpg"),
         (("convolution", "--kernels", 0), "kernel_size must be at least 1, got 0"),
+        (("views", "--neighbours", 0), "neighbours must be at least 1, got 0"),
         (("repulsion-gradient", 1), "K must be at least 2"),
         (("repulsion-gradient", "--out", "nowhere/a.svg"), "folder nowhere does not exist"),
         (("kernel-scores", "node"), "results results/records has no record of table kernels-node"),
