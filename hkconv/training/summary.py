@@ -1,12 +1,15 @@
 """What a run of many trainings came to, as numbers to print and as JSON to keep."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
 
 from hkconv.training.recipe import Recipe
+
+# Above the rounding of a mean of float64 numbers; one example more or less is far above it.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,44 @@ class ModelSummary:
 
 
 @dataclass(frozen=True)
+class Unlearned:
+    """A model that learned nothing in ``trainings`` of ``finished`` trainings, and the options to try."""
+
+    model: str
+    trainings: int
+    finished: int
+    remedies: list[str] = field(default_factory=list)
+
+
+def find_unlearned(cells: Iterable[CellResult], unlearned_scores: Sequence[float]) -> list[Unlearned]:
+    """The models that learned nothing.
+
+    A training has learned nothing if its validation metric, that of the best epoch, is at most one example above what
+    one answer for all examples gets: the most frequent class, or 0.5 for a ROC-AUC. A single lucky example is no
+    learning. A perfect score never counts as nothing, even if so many examples are of one class that one answer for all
+    is nearly perfect. A model has learned nothing if that holds for more than half of its finished trainings.
+
+    Args:
+        cells: trainings of any models; interrupted ones are left out.
+        unlearned_scores: of each split, see :meth:`hkconv.training.tasks.Task.unlearned_score`.
+
+    Returns:
+        Those models, in the order of the trainings, without remedies.
+    """
+    by_model: dict[str, list[bool]] = {}
+    for result in cells:
+        if not result.interrupted:
+            verdict = _is_unlearned(result.val_metric, unlearned_scores[result.split])
+            by_model.setdefault(result.model, []).append(verdict)
+    found = [Unlearned(model, sum(verdicts), len(verdicts)) for model, verdicts in by_model.items()]
+    return [entry for entry in found if 2 * entry.trainings > entry.finished]
+
+
+def _is_unlearned(metric: float, most: float) -> bool:
+    return metric < 1 and metric <= most + ROUNDING
+
+
+@dataclass(frozen=True)
 class RunSummary:
     """A run: its recipe and data, a row for each model, and every training.
 
@@ -110,6 +151,7 @@ class RunSummary:
         seconds: wall time of this call, without trainings that an earlier one had finished.
         interrupted: whether Ctrl-C ended the run.
         sampler: what sampled neighbours, ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``; None where nothing did.
+        unlearned: the models that learned nothing, see :func:`hkconv.training.summary.find_unlearned`.
     """
 
     folder: Path
@@ -124,6 +166,7 @@ class RunSummary:
     seconds: float
     interrupted: bool
     sampler: str | None = None
+    unlearned: list[Unlearned] = field(default_factory=list)
 
     @property
     def models(self) -> list[ModelSummary]:
@@ -142,6 +185,7 @@ class RunSummary:
             "dataset": self.dataset,
             "chance": {"rule": self.chance_rule, "test": asdict(self.chance)},
             "models": [asdict(row) for row in self.models],
+            "unlearned": [asdict(entry) for entry in self.unlearned],
             "cells": [asdict(result) for result in self.cells],
             "recipe": self.recipe.as_dict(),
             "device": self.device,

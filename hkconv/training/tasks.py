@@ -97,6 +97,10 @@ class Task(ABC):
     def chance_score(self) -> float:
         """The test metric of the rule ``chance``."""
 
+    @abstractmethod
+    def unlearned_score(self) -> float:
+        """The best validation metric to be had without learning: one answer for all members, and one more right."""
+
 
 class NodeTask(Task):
     """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
@@ -126,6 +130,9 @@ class NodeTask(Task):
 
     def chance_score(self) -> float:
         return _majority_accuracy(self.labels["train"], self.labels["test"])
+
+    def unlearned_score(self) -> float:
+        return _unlearned_accuracy(self.labels["val"])
 
 
 class SampledNodeTask(NodeTask):
@@ -250,6 +257,9 @@ class GraphTask(Task):
     def chance_score(self) -> float:
         return _majority_accuracy(self._labels("train"), self._labels("test"))
 
+    def unlearned_score(self) -> float:
+        return _unlearned_accuracy(self._labels("val"))
+
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of some graphs."""
         return F.cross_entropy(logits, labels)
@@ -288,6 +298,17 @@ class QuestionTask(GraphTask):
     def chance_score(self) -> float:
         labels = self._labels("test")
         return QUESTION_METRICS[self.metric](torch.zeros_like(labels), labels).item()
+
+    def unlearned_score(self) -> float:
+        labels = self._labels("val")
+        is_yes = labels == 1
+        first_yes = is_yes & (is_yes.cumsum(0) == 1)
+        constant, lucky = (
+            QUESTION_METRICS[self.metric](scores.to(labels), labels).item()
+            for scores in (torch.zeros_like(labels), first_yes)
+        )
+        # In lucky every question has its first yes above all others. One answer is luck, one to each question is not.
+        return constant + (lucky - constant) / int(both_answers(labels).sum())
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         known = ~labels.isnan()
@@ -339,6 +360,10 @@ class LinkTask(Task):
 
     def chance_score(self) -> float:
         return 0.5
+
+    def unlearned_score(self) -> float:
+        # A link above all pairs, where the others tie, wins half a comparison more with each of them.
+        return 0.5 + 0.5 / min(pairs.size(1) for pairs in self.pairs["val"])
 
     def _logits(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         logits = model(self.graph.x, self.message_edges, pairs=torch.cat(batch, dim=1))
@@ -441,3 +466,8 @@ def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
 
 def _majority_accuracy(train: Tensor, test: Tensor) -> float:
     return (test == train.bincount().argmax()).double().mean().item()
+
+
+def _unlearned_accuracy(labels: Tensor) -> float:
+    # Of the labels themselves, not of those to train on: the epoch is chosen by them, and with it the class named.
+    return (int(labels.bincount().max()) + 1) / len(labels)

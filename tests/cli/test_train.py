@@ -2,10 +2,15 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from own_files import write_papers
+from torch_geometric.data import Data
 
 from hkconv.cli import train as module
+from hkconv.data import load
+from hkconv.training import building
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.devices import describe_device
 from hkconv.training.tasks import NodeTask
@@ -105,6 +110,100 @@ def test_a_training_that_was_put_right_says_so(hkconv, monkeypatch):
     assert result.exit_code == 0, result.output
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("guard: mlp split 0 seed 0: ")]
     assert "in epoch 2" in line and line.endswith("went back to the start of the epoch with lr 0.25")
+
+
+def unlearned_lines(result):
+    assert result.exit_code == 0, result.output
+    found = [line for line in result.stdout.splitlines() if "learned nothing" in line]
+    assert all(len(line) < 160 for line in found)
+    return found
+
+
+def write_ring(value=3.0):
+    """Sixty nodes of two classes with the same features and, both ways, the same neighbourhoods."""
+    nodes = np.arange(60)
+    np.savez("ring.npz", x=np.full((60, 2), value), edge_index=np.stack([nodes, (nodes + 1) % 60]), y=nodes % 3 == 0)
+    return "ring.npz"
+
+
+SHORT = ("--num-splits", 2, "--hidden-dim", 4, "--device", "cpu", "--out", "run")
+
+
+def test_models_that_name_one_class_alone_learned_nothing(hkconv):
+    result = hkconv("train", write_ring(), *SHORT, "--models", "mlp,gcn", "--epochs", 20)
+    mlp, gcn = unlearned_lines(result)
+    told = "learned nothing (2 of 2 trainings at the majority class); try"
+    assert mlp == f"mlp {told} --log-features, --normalize-features, another --lr"
+    assert gcn == f"gcn {told} --log-features, --normalize-features, --no-undirected (if directed), another --lr"
+    assert result.stdout.splitlines()[-2:] == [mlp, gcn]
+    assert "\n".join([mlp, gcn]) in hkconv("train", "--resume", "run").stdout
+    stored = json.loads(Path("run/summary.json").read_text())
+    remedies = ["--log-features", "--normalize-features", "another --lr"]
+    assert stored["unlearned"][0] == {"model": "mlp", "trainings": 2, "finished": 2, "remedies": remedies}
+
+
+def test_a_run_from_before_models_were_said_to_learn_nothing(hkconv):
+    lines = unlearned_lines(hkconv("train", write_ring(), *SHORT, "--models", "mlp", "--epochs", 20))
+    path = Path("run/summary.json")
+    stored = json.loads(path.read_text())
+    del stored["unlearned"]
+    path.write_text(json.dumps(stored))
+    assert hkconv("evaluate", "run").exit_code == 0
+    assert unlearned_lines(hkconv("train", "--resume", "run")) == lines
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "remedies"),
+    [
+        (3.0, ("--epochs", 19), "more --epochs, another --lr"),
+        (-3.0, ("--no-undirected",), "--log-features, another --lr"),
+        (0.5, (), "--no-undirected (if directed), another --lr"),
+        (3.0, ("--log-features",), "--normalize-features, --no-undirected (if directed), another --lr"),
+        (3.0, ("--normalize-features",), "--no-undirected (if directed), another --lr"),
+    ],
+)
+def test_only_options_that_change_something_are_named(hkconv, value, options, remedies):
+    settings = ("--models", "gcn", "--epochs", 20, *options)
+    (line,) = unlearned_lines(hkconv("train", write_ring(value), *SHORT, *settings))
+    assert line.endswith(f"; try {remedies}")
+
+
+def test_a_model_that_learns_is_not_told_of(hkconv):
+    papers = write_papers(Path("papers"))
+    assert unlearned_lines(hkconv("train", papers, *SHORT, "--models", "gcn,mlp", "--epochs", 60)) == []
+
+
+def test_a_model_that_learns_beside_one_that_does_not(hkconv):
+    """The class says which nodes are in the middle of their stars, which an MLP does not see."""
+    leaves = np.arange(80)[np.arange(80) % 4 > 0]
+    edges = np.stack([leaves, leaves // 4 * 4])
+    np.savez("stars.npz", x=np.full((80, 1), 3.0), edge_index=edges, y=np.arange(80) % 4 == 0)
+    settings = ("--models", "mlp,gcn", "--epochs", 60, "--dropout", 0, "--weight-decay", 0, "--lr", 0.1)
+    (line,) = unlearned_lines(hkconv("train", "stars.npz", *SHORT, *settings))
+    assert line.startswith("mlp learned nothing (2 of 2 trainings at the majority class)")
+
+
+def test_links_that_are_not_learned(hkconv, monkeypatch):
+    def load_without_features(*names, **options):
+        dataset = load(*names, **options)
+        dataset.graph.x.zero_()
+        return dataset
+
+    monkeypatch.setattr(building, "load", load_without_features)
+    (line,) = unlearned_lines(hkconv("train", "--task", "link", *SHORT, "--models", "mlp", "--epochs", 20))
+    assert line == "mlp learned nothing (2 of 2 trainings at chance); try another --lr"
+
+
+def test_links_that_are_learned(hkconv):
+    assert unlearned_lines(hkconv("train", "--task", "link", *SHORT, "--models", "gcn", "--epochs", 20)) == []
+
+
+def test_graphs_that_are_not_learned(hkconv):
+    one_way = torch.tensor([[0, 1], [1, 2]])
+    torch.save([Data(x=torch.ones(3, 2), edge_index=one_way, y=int(index % 3 == 0)) for index in range(60)], "mine.pt")
+    (line,) = unlearned_lines(hkconv("train", "mine.pt", *SHORT, "--models", "gcn", "--epochs", 20))
+    told = "gcn learned nothing (2 of 2 trainings at the majority class); try"
+    assert line == f"{told} --normalize-features, --no-undirected (if directed), another --lr"
 
 
 def test_half_precision(hkconv):
