@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--num-layers", type=int, default=Recipe.num_layers)
     parser.add_argument("--kernel-size", type=int, default=Recipe.kernel_size)
     parser.add_argument("--batch-size", type=int, default=Recipe.batch_size)
-    parser.add_argument("--no-root", action="store_true", help="HKN as in the paper, without a node's own branch")
+    parser.add_argument("--form", default="paper", choices=["paper", "views"], help="of HKN")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/epochs-DEVICE[-capture].json")
     options = parser.parse_args()
@@ -45,7 +45,7 @@ def main() -> None:
         num_layers=options.num_layers,
         kernel_size=options.kernel_size,
         batch_size=options.batch_size,
-        root=not options.no_root,
+        form=options.form,
         capture=options.capture,
         seed=options.seed,
     )

@@ -92,7 +92,15 @@ def make_model(shape: Shape, num_layers: int, backend: str, seed: int) -> HKN:
     """HKN with a root branch, of the width of the features."""
     seed_everything(seed)
     return HKN(
-        shape.dim, shape.dim, NUM_CLASSES, num_layers=num_layers, kernel_size=shape.kernels, root=True, backend=backend
+        shape.dim,
+        shape.dim,
+        NUM_CLASSES,
+        form="paper",
+        dropout=0.0,
+        num_layers=num_layers,
+        kernel_size=shape.kernels,
+        root=True,
+        backend=backend,
     )
 
 

@@ -21,11 +21,12 @@ from hkconv.training.recipe import Recipe
 from hkconv.training.seeds import seed_everything, stream_seed
 from hkconv.training.tasks import Dataset
 
-# As in the paper, with trainable kernel points, and with what goes beyond it.
+# As in the paper, with trainable kernel points, with what goes beyond it, and three views of a neighbourhood.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "hkn": {"root": False},
-    "hkn-train": {"root": False, "points": "trainable"},
-    "hkn+": {"root": True, "reach": 5.0},
+    "hkn": {"form": "paper"},
+    "hkn-train": {"form": "paper", "points": "trainable"},
+    "hkn+": {"form": "paper", "root": True, "reach": 5.0},
+    "hkn-views": {"form": "views"},
 }
 # Every dataset with less; what is left are collections of molecules, which train for hours an epoch.
 SMALL_NODES = 100_000

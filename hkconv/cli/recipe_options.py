@@ -26,7 +26,7 @@ def recipe_option(entry: Field) -> inspect.Parameter:
         return option(entry.name, kind, typer.Argument(help=rule.help, show_default=str(entry.default)))
     name = entry.name.replace("_", "-")
     names = [f"--{name}/--no-{name}" if kind is bool else f"--{name}", *ALIASES.get(entry.name, [])]
-    words = [*rule.choices, "none"] if rule.optional else rule.choices
+    words = dict.fromkeys([*rule.choices, "none"] if rule.optional else rule.choices)
     info = typer.Option(
         *names,
         help=rule.help,

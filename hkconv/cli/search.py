@@ -14,7 +14,7 @@ from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
-from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file
+from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
     from hkconv.experiments.search import Progress, SearchResult
@@ -43,7 +43,7 @@ def search(
     Example: hkconv search texas --space wide --trials 100 --jobs 4
     """
     given = {name: value for name, value in options.items() if value is not None}
-    values = {} if recipe is None else read_recipe_file(recipe)
+    values = {} if recipe is None else upgraded(read_recipe_file(recipe))
     # The recipe of an earlier run may hold these; a search has its own.
     values = {name: value for name, value in values.items() if name not in NOT_OPTIONS}
     model = "hkn" if model is None else model

@@ -16,11 +16,13 @@ from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
 from hkconv.training.launch import find_place
-from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
+from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
-    from hkconv.training.summary import RunSummary, Spread
+    from hkconv.training.summary import RunSummary, Spread, Unlearned
 
+# What a model that learned nothing stays at; other rules need no article.
+RULES = {"majority class": "the majority class", "constant score": "a constant score"}
 SAMPLERS = {"numba": "hkconv (Numba)", "pyg-lib": "PyG (pyg-lib)", "torch-sparse": "PyG (torch-sparse)"}
 
 
@@ -47,7 +49,7 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
 
 
 def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) -> Recipe:
-    values = {} if file is None else read_recipe_file(file)
+    values = {} if file is None else upgraded(read_recipe_file(file))
     if resume is None:
         return make_recipe({**values, **given})
     if "out" in given:
@@ -99,6 +101,7 @@ def _footer(summary: "RunSummary") -> list[str]:
         shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
     lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
+    lines += [_unlearned_line(entry, summary.chance_rule) for entry in summary.unlearned]
     if summary.sampler is not None and recipe.neighbors is not None:
         sizes = ", ".join("all" if number < 0 else str(number) for number in recipe.neighbors)
         batches = f"batches of {count(recipe.batch_size, 'node')}, {sizes} neighbours a layer"
@@ -112,3 +115,8 @@ def _footer(summary: "RunSummary") -> list[str]:
         *lines,
         f"go on: hkconv train --resume {shlex.quote(str(summary.folder))}",
     ]
+
+
+def _unlearned_line(entry: "Unlearned", rule: str) -> str:
+    extent = f"{entry.trainings} of {count(entry.finished, 'training')}"
+    return f"{entry.model} learned nothing ({extent} at {RULES.get(rule, rule)}); try {', '.join(entry.remedies)}"

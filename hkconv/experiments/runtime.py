@@ -15,7 +15,7 @@ from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_
 from hkconv.training.capture import batches_return
 from hkconv.training.devices import describe_device
 from hkconv.training.environment import source_commit
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe, make_recipe
 
 # The systems of the paper's table, and one that is not hyperbolic for scale.
 SYSTEMS = {"HKN": "hkn", "HyboNet": "hybonet", "H2H-GCN": "h2h-gcn", "HGCN": "hgcn", "GCN": "gcn"}
@@ -76,9 +76,10 @@ def time_epochs(timings: list[Timing], device: torch.device, tell: Callable[[str
 
 
 def _recipe(dataset: str, model: str, place: Place) -> Recipe:
-    """Width, layers and all else as they are by default, the same for every dataset and system."""
+    """Width, layers and all else as they were when the tables began, the same for every dataset and system."""
     capture = place.capture and batches_return(CATALOG[dataset].tasks[0])
-    return Recipe(dataset=dataset, models=(model,), num_splits=1, device=place.device, data=place.data, capture=capture)
+    fixed = {"dataset": dataset, "models": (model,), "num_splits": 1}
+    return make_recipe({**FIRST_RELEASE, **fixed, "device": place.device, "data": place.data, "capture": capture})
 
 
 def _figures(measured: dict[str, Any], model: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from hkconv.training.devices import find_device
 from hkconv.training.files import make_folder, write_bytes
 from hkconv.training.interrupts import Interrupt, held_back
 from hkconv.training.loop import Epoch
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import OPTIONS_OF_PAPER, Recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import FREE_ON_RESUME, train_cell
 from hkconv.training.seeds import deterministic_algorithms
@@ -152,7 +152,7 @@ def plan_search(
     return Search(
         recipe=recipe,
         space_name=space,
-        space=make_space(space, model, as_it_comes, fixed),
+        space=make_space(space, model, as_it_comes, (*fixed, *(OPTIONS_OF_PAPER if recipe.form == "views" else ()))),
         folder=folder,
         storage=storage,
         study=study or name,

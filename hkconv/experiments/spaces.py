@@ -11,8 +11,10 @@ from hkconv.training.recipe import Recipe
 from hkconv.training.rules import rule_of
 from hkconv.training.tasks import Dataset
 
-# Fields of HKN that tell apart the variants of the paper's ablations: a search is for one variant.
-VARIANT_FIELDS = ("points", "relative")
+# Fields of HKN that tell apart its forms and the variants of the paper's ablations: a search is for one of them.
+VARIANT_FIELDS = ("form", "points", "relative")
+# Fields whose None stands for one of their words, by the form.
+FIELDS_BY_FORM = ("norm", "hidden_act", "readout")
 
 
 @dataclass(frozen=True)
@@ -113,5 +115,6 @@ def _levers() -> Space:
         if rule.kind is bool:
             space[entry.name] = Choices((False, True))
         elif rule.choices:
-            space[entry.name] = Choices((None, *rule.choices) if rule.optional else rule.choices)
+            has_none = rule.optional and entry.name not in FIELDS_BY_FORM
+            space[entry.name] = Choices((None, *rule.choices) if has_none else rule.choices)
     return space

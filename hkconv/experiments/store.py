@@ -13,7 +13,7 @@ from typing import Any
 
 from hkconv.errors import InputError
 from hkconv.training.files import append_json, make_folder
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe
 from hkconv.training.run import FREE_ON_RESUME
 
 SCHEMA = 1
@@ -39,7 +39,7 @@ _SCORES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "seco
 
 # How many trainings there are, and where and how fast they happen, does not change what one of them is.
 _NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *FREE_ON_RESUME}
-_DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
+_DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)} | FIRST_RELEASE
 
 Record = dict[str, Any]
 
@@ -68,7 +68,8 @@ def identity(record: Record) -> str:
 def training_identity(record: Record) -> str:
     """What makes a training, in whichever table and under whichever label it stands.
 
-    A field that a record's recipe does not have counts as having its default: it came later, or its model has none.
+    A field that a record's recipe does not have counts as in 0.1.0 or as its default: it came later, or its model has
+    none.
     """
     recipe = {**_DEFAULTS, **record["recipe"]}
     changes = {

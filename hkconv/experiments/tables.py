@@ -9,7 +9,7 @@ from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
 from hkconv.training.building import HKN_FIELDS
 from hkconv.training.capture import batches_return
-from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.training.summary import Cell
 
 TABLES = (*TRAINED_TABLES, RUNTIME)
@@ -91,7 +91,9 @@ class Place:
         """How a model is trained here on a table's dataset, by algorithms that repeat exactly."""
         fixed = {"dataset": table.dataset, "protocol": protocol, "models": (model,), "deterministic": True}
         capture = self.capture and batches_return(table.task, values.get("groupings"))
-        return make_recipe({**values, **fixed, "device": self.device, "data": self.data, "capture": capture})
+        return make_recipe(
+            {**FIRST_RELEASE, **values, **fixed, "device": self.device, "data": self.data, "capture": capture}
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from hkconv.errors import InputError
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# HKN of version 1, which is that of hkconv 0.1.0, had the paper's form alone, and other defaults.
+FIRST_HKN = {"form": "paper", "dropout": 0.0}
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64)}
@@ -64,13 +66,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError(f"the checkpoint's configuration is damaged: {path} must hold a JSON object")
     found = config.get("format_version")
-    if found != FORMAT_VERSION:
-        raise InputError(f"checkpoint {folder} has format version {found!r}; this hkconv reads {FORMAT_VERSION}")
+    if found not in (1, FORMAT_VERSION):
+        raise InputError(f"checkpoint {folder} has format version {found!r}; this hkconv reads 1 and {FORMAT_VERSION}")
     for key, expected in ENTRIES.items():
         if not isinstance(config.get(key), expected):
             raise InputError(f"checkpoint {folder} is damaged: {key!r} in {CONFIG_FILE} must be a {expected.__name__}")
     if config["dtype"] not in DTYPES:
         raise InputError(f"checkpoint {folder} has dtype {config['dtype']!r}; accepted: {', '.join(DTYPES)}")
+    if found == 1 and config["model"] == "hkn":
+        config["config"] = {**FIRST_HKN, **config["config"]}
     return config
 
 

@@ -1,11 +1,11 @@
-"""HKN, the hyperbolic kernel network of section III-D: embedding, HKConv layers, and a head for the task.
+"""HKN, the hyperbolic kernel network: embedding, layers, and a head for the task, in two forms.
 
-The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_way` (directions),
+``form="views"`` is made of :class:`~hkconv.nn.HKBlock`, ``form="paper"`` of bare :class:`~hkconv.nn.HKConv` as in
+section III-D. The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_way` (directions),
 :mod:`hkconv.models.structure`, :mod:`hkconv.nn.norm`, :mod:`hkconv.models.readout` and, for learned curvatures,
 :mod:`hkconv.geometry.curvature`. Here they are put together.
 """
 
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,46 +20,66 @@ from hkconv.models.pretrained import Pretrained
 from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
 from hkconv.models.structure import StructureEmbedding
 from hkconv.models.tasks import check_task
-from hkconv.nn import HEmbedding, HKConv, HNorm, TwoWayConv
+from hkconv.nn import HEmbedding, HKBlock, HKConv, HNorm, TwoWayConv
+from hkconv.ops.neighbors import with_loops
 
 READOUTS = ("last", "all")
+# Squared distances of fresh points are tens, and with t = 1 the first loss is some twenty; with 10 it is about one.
+LINK_TEMPERATURE = 10.0
+# What each form has where nothing else is said.
+FORMS: dict[str, dict[str, Any]] = {
+    "views": {"norm": "batch", "hidden_act": "relu", "readout": "all", "reach": 5.0},
+    "paper": {"norm": "none", "hidden_act": "none", "readout": "last", "reach": None},
+}
+# What only the paper's form can be told, with the values that say nothing.
+OPTIONS_OF_PAPER = {"act": None, "relative": True, "attention": None, "root": False, "directions": False}
 
 
 class HKN(Pretrained, HyperbolicNetwork):
-    r"""Hyperbolic kernel network: :math:`x^{(0)} = \exp_o(Wx + b)`, then ``num_layers`` HKConv, then by task
+    r"""Hyperbolic kernel network: :math:`x^{(0)} = \exp_o(Wx + b)`, then ``num_layers`` layers, then by task
 
     - ``"node"``: logits :math:`-d(x, c_j)/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
     - ``"graph"``: the same for the centroid of all nodes of a graph;
     - ``"link"``: the Fermi-Dirac logit :math:`(r - d^2(u, v))/t` of each pair.
 
+    The layers are :class:`~hkconv.nn.HKBlock`, read off one and all; or, with ``form="paper"``, bare
+    :class:`~hkconv.nn.HKConv`, of which the last is read off. For links a block counts every node among its own
+    neighbours: a link that is to be found is not among the edges, and often was all that a node had.
+
     Args:
         in_features: Euclidean features of a node.
         hidden_dim: dimension of all hyperbolic layers.
         num_classes: number of classes; not used for links.
-        num_layers: number of HKConv layers.
+        num_layers: number of layers.
         kernel_size: number of kernel points :math:`K` of each.
         task: ``"node"``, ``"graph"`` or ``"link"``.
+        form: ``"views"`` or ``"paper"``.
         dropout: rate on the input features and on the spatial coordinates of every layer's input.
-        act, points, relative, attention, root, mass, backend: as in :class:`~hkconv.nn.HKConv`;
-            with ``mass`` the pooling of the graph task keeps its mass too.
-        directions: a convolution of its own for each direction of the edges, see :class:`~hkconv.nn.TwoWayConv`. The
-            root branch is that of the first; with ``structure`` both directions have rows of their own.
+        points, mass, backend: as in :class:`~hkconv.nn.HKConv`; with ``mass`` the pooling of the graph task keeps its
+            mass too.
+        act, relative, attention, root: as in :class:`~hkconv.nn.HKConv`, for ``form="paper"``.
+        directions: a convolution of its own for each direction of the edges, see :class:`~hkconv.nn.TwoWayConv`, for
+            ``form="paper"``. The root branch is that of the first; with ``structure`` both directions have rows of
+            their own.
         structure: the rows of the adjacency as further features of the embedding, see
             :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
             graph and cannot be used inductively.
         num_nodes: number of nodes of that graph; needed for ``structure``, else unused.
-        reach: how far from the origin the embedding may place nodes, see :class:`~hkconv.nn.HEmbedding`.
-        norm: ``"layer"`` or ``"batch"`` normalises after every HKConv, see :class:`~hkconv.nn.HNorm`.
-        hidden_act: activation of the spatial coordinates after every HKConv and its ``norm``, such as ``"relu"``.
+        reach: how far from the origin the embedding may place nodes, see :class:`~hkconv.nn.HEmbedding`; None for what
+            the form has, 5 in views and any distance in the paper.
+        norm: ``"batch"``, ``"layer"`` or ``"none"``: normalisation in every layer, see :class:`~hkconv.nn.HNorm`;
+            None for what the form has, ``"batch"`` in views and ``"none"`` in the paper.
+        hidden_act: activation of the spatial coordinates after it, such as ``"relu"``, or ``"none"``; None for what
+            the form has, ``"relu"`` in views and ``"none"`` in the paper.
         readout: ``"last"`` reads the logits off the last layer's points; ``"all"`` off every layer's, the embedding's
             too, each with centres :math:`c^{(l)}` and a temperature of its own:
             :math:`\sum_l -d(x^{(l)}, c_j^{(l)})/T_l`, pooled or not; for links
             :math:`\sum_l (r_l - d^2(u^{(l)}, v^{(l)}))/t_l`. The :math:`T_l` start at so much that
-            the sum starts as a mean.
+            the sum starts as a mean. None for what the form has, ``"all"`` in views and ``"last"`` in the paper.
         curvature: negative curvature of all layers: a float or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
-        learn_curvature: every HKConv and every readout learns a curvature of its own, from ``curvature`` on, which must
+        learn_curvature: every layer and every readout learns a curvature of its own, from ``curvature`` on, which must
             be a float then. Between two of them points are multiplied by :math:`R'/R`. The embedding has that of
-            the first HKConv, for another one would do what :math:`W` does.
+            the first layer, for another one would do what :math:`W` does.
 
     Shapes:
         - **x**: ``(N, in_features)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
@@ -79,7 +99,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         num_layers: int = 2,
         kernel_size: int = 4,
         task: Literal["node", "graph", "link"] = "node",
-        dropout: float = 0.0,
+        form: Literal["views", "paper"] = "views",
+        dropout: float = 0.5,
         act: str | None = None,
         points: Literal["optimal", "random", "trainable"] = "optimal",
         relative: bool = True,
@@ -90,46 +111,47 @@ class HKN(Pretrained, HyperbolicNetwork):
         structure: bool = False,
         num_nodes: int | None = None,
         reach: float | None = None,
-        norm: Literal["layer", "batch"] | None = None,
+        norm: Literal["batch", "layer", "none"] | None = None,
         hidden_act: str | None = None,
-        readout: Literal["last", "all"] = "last",
+        readout: Literal["last", "all"] | None = None,
         curvature: float | Tensor = -1.0,
         learn_curvature: bool = False,
         backend: str = "auto",
     ):
         check_task(task, num_classes, num_layers)
-        _check_options(task, structure, num_nodes, readout, curvature, learn_curvature)
+        chosen = _of_form(form, norm=norm, hidden_act=hidden_act, readout=readout, reach=reach)
+        _check_options(task, structure, num_nodes, chosen["readout"], curvature, learn_curvature)
+        of_paper = {"act": act, "relative": relative, "attention": attention, "root": root, "directions": directions}
+        if form == "views":
+            _refuse_options_of_paper(of_paper)
+        after: dict[str, Any] = {
+            name: None if chosen[name] == "none" else chosen[name] for name in ("norm", "hidden_act")
+        }
         layer_curvatures = [_own(curvature, learn_curvature) for _ in range(num_layers)]
 
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
             if structure and num_nodes is not None:
                 return StructureEmbedding(
-                    in_features, hidden_dim, num_nodes, directions=directions, reach=reach, curvature=first
+                    in_features, hidden_dim, num_nodes, directions=directions, reach=chosen["reach"], curvature=first
                 )
-            return HEmbedding(in_features, hidden_dim, reach=reach, curvature=first)
+            return HEmbedding(in_features, hidden_dim, reach=chosen["reach"], curvature=first)
 
-        make_conv = partial(
-            HKConv,
-            hidden_dim,
-            hidden_dim,
-            kernel_size,
-            act=act,
-            dropout=dropout,
-            points=points,
-            relative=relative,
-            attention=attention,
-            mass=mass,
-            backend=backend,
-        )
+        sizes = (hidden_dim, hidden_dim, kernel_size)
+        shared: dict[str, Any] = {"dropout": dropout, "points": points, "mass": mass, "backend": backend}
 
-        def make_layer(number: int) -> HKConv | TwoWayConv:
+        def make_layer(number: int) -> HKBlock | HKConv | TwoWayConv:
             own = layer_curvatures[number]
-            conv = make_conv(root=root, curvature=own)
-            return TwoWayConv(conv, make_conv(root=False, curvature=own)) if directions else conv
+            if form == "views":
+                return HKBlock(*sizes, norm=after["norm"], act=after["hidden_act"], curvature=own, **shared)
+            options = {"act": act, "relative": relative, "attention": attention, "curvature": own, **shared}
+            conv = HKConv(*sizes, root=root, **options)
+            return TwoWayConv(conv, HKConv(*sizes, **options)) if directions else conv
 
-        read_layers = num_layers + 1 if readout == "all" else 1
-        temperature = INITIAL_TEMPERATURE * read_layers
+        read_layers = num_layers + 1 if chosen["readout"] == "all" else 1
+        temperatures: dict[str, Any] = {"temperature": INITIAL_TEMPERATURE * read_layers}
+        if form == "views":
+            temperatures["link_temperature"] = LINK_TEMPERATURE
         super().__init__(
             in_features,
             hidden_dim,
@@ -139,18 +161,20 @@ class HKN(Pretrained, HyperbolicNetwork):
             task=task,
             dropout=dropout,
             pool_mass=mass,
-            temperature=temperature,
             make_embedding=make_embedding,
             curvature=_own(curvature, learn_curvature),
+            **temperatures,
         )
+        self.has_loops = form == "views" and task == "link"
         self.counts_neighbors = mass
         if structure:
             self.whole_graph_for = "structure, rows of the adjacency matrix"
         elif directions:
             self.whole_graph_for = "directions, edges out of a node, which a sample of those into it lacks"
-        is_bare = norm is None and hidden_act is None
+        # A block has its own.
+        is_bare = form == "views" or (after["norm"] is None and after["hidden_act"] is None)
         self.norms = torch.nn.ModuleList(
-            torch.nn.Identity() if is_bare else HNorm(hidden_dim, norm, hidden_act, curvature=own)
+            torch.nn.Identity() if is_bare else HNorm(hidden_dim, after["norm"], after["hidden_act"], curvature=own)
             for own in layer_curvatures
         )
         self.early_readouts = torch.nn.ModuleList(
@@ -160,10 +184,15 @@ class HKN(Pretrained, HyperbolicNetwork):
                 num_classes,
                 mass=mass,
                 curvature=_own(curvature, learn_curvature),
-                temperature=temperature,
+                **temperatures,
             )
             for _ in range(read_layers - 1)
         )
+
+    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
+        if self.has_loops:
+            edge_index, edge_weight = with_loops(edge_index, edge_weight, x.size(0))
+        return super().layer_points(x, edge_index, edge_weight)
 
     def embed(self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None) -> Tensor:
         if not isinstance(self.embedding, StructureEmbedding):
@@ -181,10 +210,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         conv: Any = self.convs[number]
         before: Any = self.convs[number - 1] if number else self.embedding
         points = rescale(points, before.curvature, conv.curvature)
-        # Where nothing is dropped, the others need not be targets; dropout is drawn once for both ends of an edge.
-        drops = self.training and self.dropout > 0
-        ends = points if targets is None or drops else (points, points[:targets])
-        return self.norms[number](conv(ends, edge_index, edge_weight)[:targets])
+        size = () if targets is None else ((points.size(0), targets),)
+        return self.norms[number](conv(points, edge_index, edge_weight, *size))
 
     @property
     def layers_read(self) -> int:
@@ -204,6 +231,19 @@ class HKN(Pretrained, HyperbolicNetwork):
 
 def _own(curvature: float | Tensor, learn: bool) -> Curvature:
     return LearnedCurvature(float(curvature)) if learn else curvature
+
+
+def _of_form(form: str, **given: Any) -> dict[str, Any]:
+    """What is given, and what the form has where nothing is."""
+    if form not in FORMS:
+        raise InputError(f"form must be {' or '.join(map(repr, FORMS))}, got {form!r}")
+    return {name: FORMS[form][name] if value is None else value for name, value in given.items()}
+
+
+def _refuse_options_of_paper(given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value != OPTIONS_OF_PAPER[name]:
+            raise InputError(f"{name} is an option of form 'paper' and has no place in form 'views', got {value!r}")
 
 
 def _check_options(

@@ -30,7 +30,7 @@ class HyperbolicNetwork(Readout):
         task: ``"node"``, ``"graph"`` or ``"link"``.
         dropout: rate on the input features.
         pool_mass: let the pooling of the graph task keep its mass.
-        temperature: where the temperature :math:`T` starts.
+        temperature, link_temperature: where the temperatures :math:`T` and :math:`t` start.
         make_embedding: makes another embedding than that of the features alone.
         make_classifier: makes what answers node and graph tasks instead of the nearest centres; called as
             ``classifier(points, batch, batch_size)``.
@@ -60,6 +60,7 @@ class HyperbolicNetwork(Readout):
         dropout: float,
         pool_mass: bool = False,
         temperature: float = INITIAL_TEMPERATURE,
+        link_temperature: float = 1.0,
         make_embedding: Callable[[], HEmbedding] | None = None,
         make_classifier: Callable[[], torch.nn.Module] | None = None,
         curvature: Curvature = -1.0,
@@ -78,13 +79,20 @@ class HyperbolicNetwork(Readout):
         self.classifier = None
         if make_classifier is None or task == "link":
             self.add_readout(
-                task, hidden_dim, num_classes, mass=pool_mass, curvature=curvature, temperature=temperature
+                task,
+                hidden_dim,
+                num_classes,
+                mass=pool_mass,
+                curvature=curvature,
+                temperature=temperature,
+                link_temperature=link_temperature,
             )
         else:
             self.classifier = make_classifier()
 
     def reset_parameters(self) -> None:
-        reset_modules(module for module in self.modules() if module is not self)
+        # Parts first: what holds them may have a start of its own for them, as HNorm has for the scale of its norm.
+        reset_modules(reversed([module for module in self.modules() if module is not self]))
         if self.classifier is None:
             self.reset_temperature()
 

@@ -38,6 +38,7 @@ class Readout(torch.nn.Module):
         mass: bool,
         curvature: Curvature,
         temperature: float = INITIAL_TEMPERATURE,
+        link_temperature: float = 1.0,
     ) -> None:
         """Add what is learned.
 
@@ -48,11 +49,12 @@ class Readout(torch.nn.Module):
             mass: let the pooling of the graph task keep its mass.
             curvature: negative curvature of the points.
             temperature: where :math:`T` starts.
+            link_temperature: where :math:`t` starts.
         """
         self.task, self.start_temperature = task, temperature
         self.pool_mass = MassScaling(dim) if mass and task == "graph" else None
         if task == "link":
-            self.decoder = FermiDirac(curvature=curvature)
+            self.decoder = FermiDirac(temperature=link_temperature, curvature=curvature)
         else:
             self.distance = HDistance(dim, known(num_classes), curvature=curvature)
             self.log_temperature = torch.nn.Parameter(torch.tensor(math.log(temperature)))

@@ -118,7 +118,7 @@ def find_neighbors(
     return found, _checked_weight(edge_weight, found.source)
 
 
-_structures, _flipped = IdentityCache(), IdentityCache()
+_structures, _flipped, _looped = IdentityCache(), IdentityCache(), IdentityCache()
 
 
 def _sort(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Neighbors:
@@ -145,6 +145,27 @@ def _flip(found: Neighbors) -> Neighbors:
         source_chunks=found.target_chunks,
         source_hubs=found.target_hubs,
     )
+
+
+def with_loops(
+    edge_index: Tensor | Neighbors, edge_weight: Tensor | None, num_nodes: int
+) -> tuple[Tensor, Tensor | None]:
+    """The edges and, beside those that are there, one from each node to itself, which weighs 1.
+
+    Remembered by the identity of ``edge_index``, so that the structure of what comes back is found again too.
+    """
+
+    def build() -> Tensor:
+        source, target, _ = read_edges(edge_index, None, (num_nodes, num_nodes))
+        nodes = torch.arange(num_nodes, device=source.device)
+        return torch.stack([torch.cat([source, nodes]), torch.cat([target, nodes])])
+
+    key = edge_index.order if isinstance(edge_index, Neighbors) else edge_index
+    looped = _looped.get(key, num_nodes, build)
+    if edge_weight is None and (isinstance(edge_index, Neighbors) or not is_torch_sparse_tensor(edge_index)):
+        return looped, None
+    weight = read_edges(edge_index, edge_weight, (num_nodes, num_nodes)).weight
+    return looped, None if weight is None else torch.cat([weight, weight.new_ones(num_nodes)])
 
 
 def sort_edges(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbors:

@@ -471,4 +471,4 @@ def _threads(chunks: list[tuple[int, int]]) -> int:
 
 
 def _total(sums: np.ndarray, like: Tensor) -> Tensor:
-    return torch.from_numpy(sums.sum(0)).to(like.dtype)
+    return torch.from_numpy(sums.sum(0) if len(sums) > 1 else sums[0]).to(like.dtype)

@@ -16,7 +16,7 @@ from hkconv.training.tasks import Dataset
 
 COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
 HKN_FIELDS = (
-    *("kernel_size", "act", "points", "relative", "attention", "root", "mass"),
+    *("form", "kernel_size", "act", "points", "relative", "attention", "root", "mass"),
     *("directions", "structure", "reach", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
 )
 
@@ -72,7 +72,8 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     uses_num_nodes = getattr(models.find(name), "uses_num_nodes", False) or config.get("structure", False)
     if uses_num_nodes and not isinstance(dataset, GraphDataset):
         config["num_nodes"] = dataset.graph.x.size(0)
-    if config.get("directions", False):
+    # A form that has no directions says so itself.
+    if config.get("directions", False) and config["form"] == "paper":
         _check_directed(dataset)
     if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
         raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")

@@ -17,12 +17,29 @@ from hkconv.training.settings import PRECISIONS, Settings
 MODEL_NAMES = (
     "hkn",
     *("mlp", "gcn", "gat", "graphsage", "gcnii", "gin", "gmt", "linkx"),
-    *("hgcn", "hybonet", "h2h-gcn", "wlhn"),
+    *("hkn-flat", "hgcn", "hybonet", "h2h-gcn", "wlhn"),
     *("geom-gcn", "wrgat", "glognn", "glognn++"),
 )
 PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
+
+# What a recipe of hkconv 0.1.0 means where it says nothing, and the options by which one is known: HKN's block came
+# later, and has none of them.
+FIRST_RELEASE = {
+    "form": "paper",
+    "root": True,
+    "readout": "last",
+    "hidden_dim": 16,
+    "num_layers": 2,
+    "kernel_size": 4,
+    "lr": 0.02,
+    "weight_decay": 5e-3,
+    "dropout": 0.2,
+    "epochs": 200,
+    "patience": 50,
+}
+OPTIONS_OF_PAPER = ("act", "relative", "attention", "root", "directions")
 
 # The safe loader, in C where PyYAML was built with it: the tables have a hundred files.
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -36,7 +53,7 @@ def _are_models(names: tuple[str, ...]) -> bool:
 class Recipe:
     """A training run: data, models, how to train them, and where everything goes.
 
-    Every field is checked; ``hkconv train --help`` says what each is for. The fields from ``kernel_size`` to
+    Every field is checked; ``hkconv train --help`` says what each is for. The fields from ``form`` to
     ``learn_curvature`` are HKN's alone. Data and its splits are drawn with ``seed``, and the j-th training of a
     split with ``seed + j`` and the number of the split.
     """
@@ -53,34 +70,41 @@ class Recipe:
         DEFAULT_MODELS,
         Rule(tuple, f"different names from {', '.join(MODEL_NAMES)}", _are_models, "Models to train, with commas."),
     )
-    hidden_dim: int = whole(16, 1, "Width of the layers.")
+    hidden_dim: int = whole(64, 1, "Width of the layers.")
     num_layers: int = whole(2, 1, "Number of layers.")
+    form: str = choice("views", ("views", "paper"), "HKN: three views of a neighbourhood, or the paper's layer alone.")
     kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
-    act: str | None = choice(None, ("relu",), "HKN: activation before a kernel's linear map.", optional=True)
+    act: str | None = choice(None, ("relu",), "HKN, paper: activation before a kernel's linear map.", optional=True)
     points: str = choice("optimal", ("optimal", "random", "trainable"), "HKN: where kernel points come from.")
-    relative: bool = flag(True, "HKN: features relative to the centre of a neighbourhood.")
-    attention: str | None = choice(None, ("distance",), "HKN: learned weights of neighbours.", optional=True)
-    root: bool = flag(True, "HKN: a branch for a node's own features.")
+    relative: bool = flag(True, "HKN, paper: features relative to the centre of a neighbourhood.")
+    attention: str | None = choice(None, ("distance",), "HKN, paper: learned weights of neighbours.", optional=True)
+    root: bool = flag(False, "HKN, paper: a branch for a node's own features.")
     mass: bool = flag(False, "HKN: keep the mass of a centroid.")
-    directions: bool = flag(False, "HKN: a convolution for each direction of the edges; with --no-undirected.")
+    directions: bool = flag(False, "HKN, paper: a convolution for each direction of the edges; with --no-undirected.")
     structure: bool = flag(False, "HKN: rows of the adjacency as further features; node task.")
     reach: float | None = number(
         None,
         "a number above 0",
         lambda value: value > 0,
-        "HKN: the farthest that features are placed from the origin.",
+        "HKN: the farthest that features are placed from the origin; of views 5.",
         optional=True,
     )
-    norm: str | None = choice(None, ("layer", "batch"), "HKN: normalisation after every layer.", optional=True)
-    hidden_act: str | None = choice(None, ("relu",), "HKN: activation after every layer.", optional=True)
-    readout: str = choice("last", ("last", "all"), "HKN: layers that the answer is read off.")
+    norm: str | None = choice(
+        None, ("batch", "layer", "none"), "HKN: normalisation in every layer; of views batch.", optional=True
+    )
+    hidden_act: str | None = choice(
+        None, ("relu", "none"), "HKN: activation after every layer; of views relu.", optional=True
+    )
+    readout: str | None = choice(
+        None, ("last", "all"), "HKN: layers that the answer is read off; of views all.", optional=True
+    )
     curvature: float = number(-1.0, "a number below 0", lambda value: value < 0, "HKN: curvature of the space.")
     learn_curvature: bool = flag(False, "HKN: learn the curvature of every layer.")
     lr: float = number(Settings.lr, "a number above 0", lambda value: value > 0, "Learning rate.")
     weight_decay: float = number(
         Settings.weight_decay, "a number of at least 0", lambda value: value >= 0, "L2 penalty."
     )
-    dropout: float = number(0.2, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
+    dropout: float = number(0.5, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
     epochs: int = whole(Settings.epochs, 1, "The most epochs to train for.")
     patience: int = whole(Settings.patience, 1, "Stop after this many epochs without a better validation score.")
     batch_size: int = whole(Settings.batch_size, 1, "Graphs in a batch of a graph task; nodes, with --neighbors.")
@@ -150,6 +174,17 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         if key not in known:
             raise InputError(f"unknown key {key!r} in the recipe; {did_you_mean(key, known)}")
     return Recipe(**values)
+
+
+def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe of hkconv 0.1.0 as what it was; any other as it is.
+
+    Args:
+        values: some of the fields of :class:`Recipe`. Without ``form`` and with an option of the paper's form they are
+            of 0.1.0, which had no other.
+    """
+    is_first = "form" not in values and any(name in values for name in OPTIONS_OF_PAPER)
+    return {**FIRST_RELEASE, **values} if is_first else dict(values)
 
 
 def read_recipe_file(path: Path | str) -> dict[str, Any]:

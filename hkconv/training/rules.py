@@ -22,7 +22,7 @@ class Rule:
         accepts: the accepted values in words, for the error message.
         test: whether a value of the right kind is accepted.
         help: what the field is for, for ``--help``.
-        optional: whether None is accepted; text may say it as ``none``.
+        optional: whether None is accepted; text may say it as ``none``, unless that is one of the choices.
         choices: the accepted words, where there are few.
     """
 
@@ -43,11 +43,13 @@ class Rule:
         Returns:
             The value; an :class:`InputError` if it is not accepted.
         """
-        if self.optional and (value is None or value == "none"):
+        if value is None and self.optional:
+            return None
+        if value == "none" and self.optional and "none" not in self.choices:
             return None
         converted = _convert(value, self.kind)
         if converted is None or not self.test(converted):
-            accepts = f"{self.accepts} or none" if self.optional else self.accepts
+            accepts = f"{self.accepts} or none" if self.optional and "none" not in self.choices else self.accepts
             raise InputError(f"{key} must be {accepts}, got {value!r}")
         return converted
 

@@ -33,17 +33,20 @@ from hkconv.training.interrupts import held_back
 from hkconv.training.layerwise import check_sampled
 from hkconv.training.loop import Epoch, FitResult, fit
 from hkconv.training.own_data import find_schema, keep_own_data
-from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.training.recipe import Recipe, make_recipe, upgraded
 from hkconv.training.reporting import Reporter
 from hkconv.training.seeds import deterministic_algorithms, seed_everything, stream_seed
 from hkconv.training.settings import Settings
-from hkconv.training.summary import Cell, CellResult, RunSummary, Spread
+from hkconv.training.summary import Cell, CellResult, RunSummary, Spread, find_unlearned
 from hkconv.training.tasks import Dataset, make_task
 from hkconv.training.unfinished import Unfinished
 
 RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
+
+# With fewer epochs than this no other setting has had its chance yet.
+FEW_EPOCHS = 20
 
 # Where and how fast a run happens and where its files are does not change what it is.
 FREE_ON_RESUME = {"data", "out", "device", "capture", "compile", "keep_every"}
@@ -153,7 +156,7 @@ def read_recipe(folder: Path | str) -> Recipe:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
-    return replace(make_recipe(read_json(folder / RECIPE_FILE, "the run's recipe")), out=str(folder))
+    return replace(make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe"))), out=str(folder))
 
 
 def read_result(folder: Path, cell: Cell) -> CellResult:
@@ -350,6 +353,7 @@ def _summarize(
     interrupted: bool,
 ) -> RunSummary:
     tasks = [make_task(dataset, split, torch.empty(0)) for split in dataset.splits]
+    cells = [results[cell] for cell in list_cells(recipe) if cell in results]
     return RunSummary(
         folder=folder,
         recipe=recipe,
@@ -357,10 +361,52 @@ def _summarize(
         metric=tasks[0].metric,
         chance_rule=tasks[0].chance,
         chance=Spread.of([task.chance_score() for task in tasks]),
-        cells=[results[cell] for cell in list_cells(recipe) if cell in results],
+        cells=cells,
         device=device,
         versions=versions(),
         seconds=seconds,
         interrupted=interrupted,
         sampler=None if recipe.neighbors is None else sampler_name(),
+        unlearned=[
+            replace(entry, remedies=_remedies(recipe, dataset, entry.model))
+            for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
+        ],
     )
+
+
+def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
+    """Options that may help a model which learned nothing; none that is on already or would change nothing."""
+    if recipe.epochs < FEW_EPOCHS:
+        return ["more --epochs", "another --lr"]
+    directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
+    return [*_scalings(recipe, dataset), *directions, "another --lr"]
+
+
+def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
+    """Whether ``undirected`` may have added edges that the model passes messages over."""
+    if isinstance(dataset, GraphDataset):
+        # Those of the catalog are left as they are, and bonds of molecules have no direction.
+        can_add = dataset.schema is not None and dataset.num_columns is None
+    else:
+        # Links are used both ways, and so are the edges of the embedded trees.
+        can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
+    return recipe.undirected and can_add and model != "mlp"
+
+
+def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
+    """The options that put the features on another scale; neither applies to categories."""
+    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
+        return []
+    features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
+    is_useful = {
+        "--log-features": not recipe.log_features and any(bool((x.abs() > 1).any()) for x in features),
+        "--normalize-features": not recipe.normalize_features and _can_divide_rows(features),
+    }
+    return [option for option in is_useful if is_useful[option]]
+
+
+def _can_divide_rows(features: list[torch.Tensor]) -> bool:
+    """Whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
+    sums = torch.cat([x.sum(dim=1) for x in features])
+    has_other_sums = bool(((sums != 0) & ((sums - 1).abs() > 1e-5)).any())
+    return features[0].size(1) > 1 and has_other_sums and not any(bool((x < 0).any()) for x in features)

@@ -30,7 +30,7 @@ class Settings:
             operation; on a GPU, for node and link tasks, and for graph tasks with ``groupings``.
     """
 
-    lr: float = 0.02
+    lr: float = 0.01
     weight_decay: float = 5e-3
     epochs: int = 200
     patience: int = 50

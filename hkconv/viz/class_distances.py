@@ -36,8 +36,9 @@ def class_distances_figure(
 ) -> "Figure":
     """Draw the mean hyperbolic distance of test members of each class to the centre of each class.
 
-    The centres are those that the logits are read off, of the last layer where there are several; for a graph task
-    the distance is that of a graph's pooled point. Distances of all chosen trainings are averaged.
+    The centres are those that the logits are read off; for a graph task the distance is that of a graph's pooled
+    point. Where several layers are read, as HKN does by default, they are those of the last, and the axis says so: the
+    answer follows from all layers and need not be the nearest of them. Distances of all chosen trainings are averaged.
 
     Args:
         run: a folder that :func:`~hkconv.training.run.train_run` made.
@@ -60,5 +61,7 @@ def class_distances_figure(
         heat_map=f"{HEAT_MAP}_r",
         title=answers.title,
         scale="mean distance",
-        across="centre of class",
+        across="centre of class"
+        if answers.layers_read == 1
+        else f"centre of class, last of {answers.layers_read} readouts",
     )

@@ -41,7 +41,9 @@ class Answers:
         num_classes: number of classes.
         labels: the true classes, ``(M,)``.
         predicted: the classes with the largest logit, ``(M,)``.
-        distances: to the centre of each class, ``(M, num_classes)``; None for a model without centres.
+        distances: to the centre of each class, ``(M, num_classes)``; None for a model without centres. Where
+            several layers are read, these are the distances in the last, and the answer follows from all of them.
+        layers_read: how many layers the answers are read off.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Answers:
     labels: Tensor
     predicted: Tensor
     distances: Tensor | None
+    layers_read: int = 1
 
 
 def choose_trainings(folder: Path, choice: Choice) -> list[Cell]:
@@ -89,7 +92,7 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
     dataset = load_dataset(recipe if data is None else make_recipe({**recipe.as_dict(), "data": data}))
     target = find_device(device)
     found = [_answer(*load_training(folder, cell, dataset, target), folder) for cell in cells]
-    labels, predicted, distances = zip(*found)
+    labels, predicted, distances, layers_read = zip(*found)
     count = "1 training" if len(cells) == 1 else f"{len(cells)} trainings"
     return Answers(
         title=f"{dataset.name}, {cells[0].model}, {count}",
@@ -98,11 +101,12 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
         labels=torch.cat(labels),
         predicted=torch.cat(predicted),
         distances=None if distances[0] is None else torch.cat(distances),
+        layers_read=layers_read[0],
     )
 
 
-def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Labels, predicted classes and distances of one training's test data."""
+def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, Tensor, Tensor | None, int]:
+    """Labels, predicted classes and distances of one training's test data, and how many layers were read."""
     if task.metric != NodeTask.metric:
         raise InputError(f"run {folder} has no classes to compare: its task is scored by {task.metric}, not accuracy")
     # The layer sees graphs batch by batch, after their pooling.
@@ -117,7 +121,8 @@ def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, T
     if hook is not None:
         hook.remove()
         distances = torch.cat(seen)
-        if isinstance(task, NodeTask):
+        # Without samples of neighbours a node task reads all nodes of its graph.
+        if type(task) is NodeTask:
             distances = distances[task.parts["test"]]
         distances = distances.cpu()
-    return labels.cpu(), logits.argmax(-1).cpu(), distances
+    return labels.cpu(), logits.argmax(-1).cpu(), distances, getattr(model, "layers_read", 1)

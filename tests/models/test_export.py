@@ -14,6 +14,7 @@ from hkconv.nn import HKConv
 
 # One layer each, for exporting takes seconds a layer.
 EVERYTHING = {
+    "form": "paper",
     **dict.fromkeys(("root", "mass", "directions", "learn_curvature"), True),
     "points": "trainable",
     "attention": "distance",
@@ -22,6 +23,7 @@ EVERYTHING = {
     "hidden_act": "relu",
     "readout": "all",
 }
+VIEWS = {"mass": True, "points": "trainable", "learn_curvature": True}
 # Nodes, edges, graphs and pairs: more than it was traced with, one of each, and graphs without nodes and edges.
 SIZES = [(50, 200, 7, 9), (1, 1, 1, 1), (4, 0, 6, 3)]
 
@@ -55,13 +57,20 @@ def answer(model, x, edge_index, graph_sizes=None, pairs=None, edge_weight=None)
     return model(x, edge_index, edge_weight, batch=batch, batch_size=len(graph_sizes))
 
 
-CASES = {"node": (EVERYTHING, True), "graph": ({"root": True, "mass": True}, False), "link": ({"act": "relu"}, False)}
+CASES = {
+    "node": ("node", EVERYTHING, True),
+    "graph": ("graph", {"form": "paper", "root": True, "mass": True}, False),
+    "link": ("link", {"form": "paper", "act": "relu"}, False),
+    "views": ("node", VIEWS, True),
+    "views of graphs": ("graph", {}, False),
+    "views of links": ("link", {"norm": "layer", "readout": "last"}, False),
+}
 
 
 @functools.cache
-def exported(task):
+def exported(case):
     """The network of a case, whether its edges have weights, and the program, made once."""
-    options, weighted = CASES[task]
+    task, options, weighted = CASES[case]
     model = make_model(task, **options)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     content = export_torch(model, weighted=weighted)
@@ -70,9 +79,9 @@ def exported(task):
     return model, weighted, content
 
 
-@pytest.mark.parametrize("task", CASES)
-def test_a_loaded_program_answers_as_the_model_for_any_size(task):
-    model, weighted, content = exported(task)
+@pytest.mark.parametrize("case", CASES)
+def test_a_loaded_program_answers_as_the_model_for_any_size(case):
+    model, weighted, content = exported(case)
     program = torch.export.load(io.BytesIO(content))
     called = {node.target.name() for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
     assert {name.split("::")[0] for name in called} == {"aten"}
@@ -82,8 +91,9 @@ def test_a_loaded_program_answers_as_the_model_for_any_size(task):
         torch.testing.assert_close(found, answer(model, **inputs), rtol=1e-4, atol=1e-5)
 
 
-def test_a_program_runs_where_there_is_no_hkconv(tmp_path):
-    model, weighted, content = exported("graph")
+@pytest.mark.parametrize("case", ["graph", "views of graphs"])
+def test_a_program_runs_where_there_is_no_hkconv(case, tmp_path):
+    model, weighted, content = exported(case)
     (tmp_path / "model.pt2").write_bytes(content)
     inputs = make_inputs(model, SIZES[0], weighted)
     torch.save([answer(model, **inputs), *inputs.values()], tmp_path / "case.pt")
@@ -97,10 +107,11 @@ assert not {"hkconv", "geoopt", "torch_geometric"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
-def test_onnx_answers_as_the_model_for_any_size():
+@pytest.mark.parametrize("options", [{}, {"form": "paper", "root": True}], ids=["views", "paper"])
+def test_onnx_answers_as_the_model_for_any_size(options):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    model = make_model("graph", root=True)
+    model = make_model("graph", **options)
     session = onnxruntime.InferenceSession(export_onnx(model, weighted=True))
     assert [value.name for value in session.get_outputs()] == ["logits"]
     for sizes in SIZES[:2]:

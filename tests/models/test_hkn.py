@@ -1,20 +1,28 @@
 import copy
+import inspect
 import pickle
 
 import geoopt
 import pytest
 import torch
+import torch_geometric
 from nights import nightly
 
 import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_value
-from hkconv.models import HKN, create
+from hkconv.models import HKN, create, hkn
 from hkconv.models.tasks import TASKS
+from hkconv.nn import HKBlock, HNorm
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
+from hkconv.training import recipe
+from hkconv.training.building import HKN_FIELDS
+from hkconv.training.recipe import Recipe
 
-VARIANTS = {
+# What HKN was in 0.1.0, by its defaults of then.
+PAPER = {"form": "paper", "num_layers": 2, "dropout": 0.0}
+VARIANTS_OF_PAPER = {
     "paper": {},
     "direct": {"relative": False},
     "random": {"points": "random"},
@@ -42,8 +50,19 @@ VARIANTS = {
         "dropout": 0.2,
     },
 }
-# Variants that do not change what a node is told when its number changes.
-EQUIVARIANT = [name for name in VARIANTS if name != "structure"]
+VARIANTS_OF_VIEWS = {
+    "views": {},
+    "views with mass": {"mass": True},
+    "views, layer norm": {"norm": "layer"},
+    "views, structure": {"structure": True, "num_nodes": 20},
+    "views, curvatures": {"learn_curvature": True, "curvature": -0.7},
+    "views, trained points": {"points": "trainable", "norm": "none", "hidden_act": "none", "readout": "last"},
+}
+VARIANTS = {**{name: {**PAPER, **options} for name, options in VARIANTS_OF_PAPER.items()}, **VARIANTS_OF_VIEWS}
+FORMS = ("views", "paper")
+# Rows of the adjacency are for the node task, and belong to the numbers of the nodes.
+OF_STRUCTURE = [name for name in VARIANTS if VARIANTS[name].get("structure")]
+EQUIVARIANT = [name for name in VARIANTS if name not in OF_STRUCTURE]
 
 
 def away_from_start(model, only=""):
@@ -59,9 +78,10 @@ def graph(n=20, edges=60, features=5):
     return torch.randn(n, features), torch.randint(n, (2, edges))
 
 
-def test_node_logits_are_negated_distances_over_the_temperature(curvature):
+@pytest.mark.parametrize("form", FORMS)
+def test_node_logits_are_negated_distances_over_the_temperature(form, curvature):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, curvature=curvature)
+    model = HKN(5, 4, 3, form=form, readout="last", curvature=curvature).eval()
     with torch.no_grad():
         model.log_temperature.fill_(0.5)
     points = model.encode(x, edge_index)
@@ -70,10 +90,11 @@ def test_node_logits_are_negated_distances_over_the_temperature(curvature):
     torch.testing.assert_close(model(x, edge_index), -d / torch.tensor(0.5).exp())
 
 
-def test_graph_logits_do_not_depend_on_batch_mates():
+@pytest.mark.parametrize("form", FORMS)
+def test_graph_logits_do_not_depend_on_batch_mates(form):
     x, edge_index = graph()
     other, other_edges = graph(7, 12)
-    model = HKN(5, 4, 3, task="graph", mass=True)
+    model = HKN(5, 4, 3, task="graph", form=form, mass=True).eval()
     alone = model(x, edge_index)
     both = model(
         torch.cat([x, other]),
@@ -84,9 +105,11 @@ def test_graph_logits_do_not_depend_on_batch_mates():
     torch.testing.assert_close(both[:1], alone)
 
 
-def test_link_logits_fall_with_distance():
+@pytest.mark.parametrize("options", [{"readout": "last", "norm": "layer"}, {"form": "paper", "root": True}], ids=FORMS)
+def test_link_logits_fall_with_distance(options):
     x, edge_index = graph()
-    model = HKN(5, 4, task="link", root=True)
+    model = HKN(5, 4, task="link", **options).double().eval()
+    x = x.double()
     pairs = torch.stack([torch.zeros(20, dtype=torch.long), torch.arange(20)])
     points = model.encode(x, edge_index)
     d = lorentz.dist(points[:1], points)
@@ -95,8 +118,7 @@ def test_link_logits_fall_with_distance():
     )
 
 
-# Rows of the adjacency are for the node task.
-CASES = [(task, name) for name in VARIANTS for task in (["node"] if name == "structure" else TASKS)]
+CASES = [(task, name) for name in VARIANTS for task in (["node"] if name in OF_STRUCTURE else TASKS)]
 
 
 @pytest.mark.parametrize("task, variant", CASES)
@@ -118,14 +140,15 @@ def test_every_variant_takes_a_finite_step_for_every_task(task, variant):
     assert torch.isfinite(model(x, edge_index, **extra)).all()
 
 
-def test_learns_what_only_the_neighbourhood_knows():
+@pytest.mark.parametrize("form", FORMS)
+def test_learns_what_only_the_neighbourhood_knows(form):
     """A node's class is whether its neighbours' features differ from its own: relative positions alone."""
     torch.manual_seed(0)
     x = torch.randn(200, 4)
     edge_index = torch.stack([torch.randint(200, (800,)), torch.arange(200).repeat(4)])
     spread = torch.zeros(200).index_add(0, edge_index[1], (x[edge_index[0]] - x[edge_index[1]]).norm(dim=1))
     y = (spread > spread.median()).long()
-    model = HKN(4, 8, 2, num_layers=1, kernel_size=4)
+    model = HKN(4, 8, 2, num_layers=1, kernel_size=4, form=form, dropout=0.0)
     optimizer = hkconv.RiemannianAdam(model.parameters(), lr=0.02)
     for _ in range(150):
         optimizer.zero_grad()
@@ -134,12 +157,13 @@ def test_learns_what_only_the_neighbourhood_knows():
     assert (model(x, edge_index).argmax(1) == y).float().mean() > 0.85
 
 
-def test_copies_pickles_and_repeats_from_a_seed():
+@pytest.mark.parametrize("form", FORMS)
+def test_copies_pickles_and_repeats_from_a_seed(form):
     x, edge_index = graph()
     torch.manual_seed(1)
-    model = HKN(5, 4, 3, points="random")
+    model = HKN(5, 4, 3, form=form, points="random").eval()
     torch.manual_seed(1)
-    again = HKN(5, 4, 3, points="random")
+    again = HKN(5, 4, 3, form=form, points="random").eval()
     expected = model(x, edge_index)
     for other in (again, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other(x, edge_index), expected)
@@ -147,10 +171,10 @@ def test_copies_pickles_and_repeats_from_a_seed():
     assert not torch.equal(model(x, edge_index), expected)
 
 
-@pytest.mark.parametrize("variant", [*nightly("root", "structure"), "everything"])
+@pytest.mark.parametrize("variant", [*nightly("root", "structure", "views, curvatures"), "everything", "views"])
 def test_compiles_without_a_graph_break(variant):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, num_layers=1, **VARIANTS[variant]).eval()
+    model = HKN(5, 4, 3, **{**VARIANTS[variant], "num_layers": 1}).eval()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, edge_index), model(x, edge_index))
 
@@ -180,7 +204,9 @@ def test_float32_agrees_with_float64(variant):
     torch.testing.assert_close(model(x, edge_index).double(), exact, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["directions", "structure", "every layer", "curvatures", "everything"])
+@pytest.mark.parametrize(
+    "variant", ["directions", "structure", "every layer", "curvatures", "everything", *VARIANTS_OF_VIEWS]
+)
 def test_backends_agree_on_the_levers(variant):
     x, edge_index = graph()
     model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant]).double()).eval()
@@ -195,9 +221,10 @@ def test_backends_agree_on_the_levers(variant):
         torch.testing.assert_close(fused, reference)
 
 
-def test_structure_reaches_the_embedding():
+@pytest.mark.parametrize("form", FORMS)
+def test_structure_reaches_the_embedding(form):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, structure=True, num_nodes=20, num_layers=1)
+    model = HKN(5, 4, 3, form=form, structure=True, num_nodes=20, num_layers=1).eval()
     expected = model.convs[0](model.embedding(x, edge_index), edge_index)
     torch.testing.assert_close(model.encode(x, edge_index), expected)
     with torch.no_grad():
@@ -207,7 +234,7 @@ def test_structure_reaches_the_embedding():
 
 def test_norm_and_activation_act_after_every_layer():
     x, edge_index = graph()
-    model = HKN(5, 4, 3, norm="layer", hidden_act="relu")
+    model = HKN(5, 4, 3, **PAPER, norm="layer", hidden_act="relu")
     expected = [model.embedding(x)]
     for conv in model.convs:
         space = conv(expected[-1], edge_index)[:, 1:]
@@ -217,9 +244,10 @@ def test_norm_and_activation_act_after_every_layer():
 
 
 @pytest.mark.parametrize("task", ["node", "graph"])
-def test_readout_of_all_layers_sums_their_logits(task):
+@pytest.mark.parametrize("form", FORMS)
+def test_readout_of_all_layers_sums_their_logits(form, task):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, task=task, readout="all", num_layers=2)
+    model = HKN(5, 4, 3, task=task, form=form, readout="all", num_layers=2).eval()
     assert model.log_temperature.exp().item() == pytest.approx(0.3)  # so that the sum of three starts as a mean
     with torch.no_grad():
         for readout in (*model.early_readouts, model):
@@ -236,18 +264,21 @@ def test_readout_of_all_layers_sums_their_logits(task):
     torch.testing.assert_close(model(x, edge_index), total)
 
 
-def test_readout_of_all_layers_sums_the_logits_of_links():
+@pytest.mark.parametrize("form", FORMS)
+def test_readout_of_all_layers_sums_the_logits_of_links(form):
     x, edge_index = graph()
-    model = HKN(5, 4, task="link", readout="all", num_layers=1)
+    model = HKN(5, 4, task="link", form=form, readout="all", num_layers=1).eval()
     pairs = torch.randint(20, (2, 9))
     embedded, last = model.layer_points(x, edge_index)
-    expected = sum(2 - lorentz.dist(points[pairs[0]], points[pairs[1]]).square() for points in (embedded, last))
+    t = hkn.LINK_TEMPERATURE if form == "views" else 1.0
+    expected = sum(2 - lorentz.dist(points[pairs[0]], points[pairs[1]]).square() for points in (embedded, last)) / t
     torch.testing.assert_close(model(x, edge_index, pairs=pairs), expected)
 
 
-def test_learned_curvatures_are_one_a_layer_and_points_are_rescaled_between():
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {**PAPER, "readout": "all", "root": True}], ids=FORMS)
+def test_learned_curvatures_are_one_a_layer_and_points_are_rescaled_between(options):
     x, edge_index = graph()
-    model = HKN(5, 4, 3, learn_curvature=True, readout="all", root=True)
+    model = HKN(5, 4, 3, learn_curvature=True, **options).eval()
     learned = [name for name, _ in model.named_parameters() if "curvature" in name]
     assert len(learned) == 5  # two layers, the first of them with the embedding, and three readouts
     away_from_start(model, only="curvature")
@@ -255,10 +286,10 @@ def test_learned_curvatures_are_one_a_layer_and_points_are_rescaled_between():
     k = [curvature_value(conv.curvature) for conv in model.convs]
     assert k[0] != k[1]
     assert_on_manifold(embedded, k[0])
-    fixed = HKN(5, 4, 3, root=True)
+    fixed = HKN(5, 4, 3, **options)
     fixed.load_state_dict(model.state_dict(), strict=False)
     for number, (before, after) in enumerate(((embedded, first), (first * (k[0] / k[1]) ** 0.5, last))):
-        fixed_conv = HKN(5, 4, 3, root=True, curvature=k[number]).convs[number]
+        fixed_conv = HKN(5, 4, 3, curvature=k[number], **options).convs[number].eval()
         fixed_conv.load_state_dict(fixed.convs[number].state_dict())
         torch.testing.assert_close(after, fixed_conv(before, edge_index), rtol=1e-4, atol=1e-4)
     total = 0
@@ -275,7 +306,7 @@ def test_learned_curvatures_are_found_again():
     """Of a network that is known but for its curvatures, each layer finds its own."""
     torch.manual_seed(0)
     x, edge_index = graph(60, 240)
-    teacher = HKN(5, 6, 3, learn_curvature=True, root=True).double()
+    teacher = HKN(5, 6, 3, **PAPER, learn_curvature=True, root=True).double()
     with torch.no_grad():
         for conv, value in zip(teacher.convs, (-0.4, -2.5)):
             conv.curvature.log_curvature.fill_(torch.tensor(-value).log())
@@ -321,29 +352,32 @@ def test_directions_tell_those_who_point_here_from_those_pointed_to():
         return torch.zeros(n).index_add(0, target, x[source, 0]) / count
 
     y = (mean_over(edge_index[1], edge_index[0]) > mean_over(*edge_index)).long()
-    options = {"num_layers": 1, "root": True}
+    options = {**PAPER, "num_layers": 1, "root": True}
     without, with_lever = held_out_accuracies((x, edge_index, y), options, {**options, "directions": True})
     assert without[0] < 0.75 < 0.8 < with_lever[0]
 
 
-def test_structure_knows_who_the_neighbours_are():
+@pytest.mark.parametrize("options", [{"dropout": 0.0}, {**PAPER, "root": True}], ids=FORMS)
+def test_structure_knows_who_the_neighbours_are(options):
     """All features are alike, and a node's class is that of the hubs it hears from."""
     hubs, n = 10, 200
     kind = torch.arange(hubs) % 3
     y = torch.cat([kind, torch.randint(3, (n,))])
     source = y[hubs:].repeat_interleave(2) + 3 * torch.randint(3, (2 * n,))
     edge_index = torch.stack([source, hubs + torch.arange(n).repeat_interleave(2)])
-    options = {"num_layers": 1, "root": True}
+    options = {**options, "num_layers": 1}
     lever = {**options, "structure": True, "num_nodes": hubs + n}
     without, with_lever = held_out_accuracies((torch.ones(hubs + n, 2), edge_index, y), options, lever)
     assert without[0] < 0.5 < 0.9 < with_lever[0]
 
 
-def test_mass_counts_neighbours():
+@pytest.mark.parametrize("form", FORMS)
+def test_mass_counts_neighbours(form):
     degree = torch.randint(1, 7, (200,))
     target = torch.arange(200).repeat_interleave(degree)
     problem = (torch.ones(200, 2), torch.stack([torch.randint(200, target.shape), target]), (degree > 3).long())
-    without, with_lever = held_out_accuracies(problem, {"num_layers": 1}, {"num_layers": 1, "mass": True})
+    options = {"form": form, "num_layers": 1, "dropout": 0.0}
+    without, with_lever = held_out_accuracies(problem, options, {**options, "mass": True})
     assert without[0] < 0.7 < 0.95 < with_lever[0]
 
 
@@ -351,7 +385,7 @@ def test_readout_of_all_layers_sees_nodes_without_neighbours():
     """Without a root branch they are at the origin after the first layer; half of the nodes have no edge."""
     x = torch.randn(200, 2)
     problem = (x, torch.randint(100, (2, 400)), (x[:, 0] > 0).long())
-    without, with_lever = held_out_accuracies(problem, {}, {"readout": "all"}, steps=60)
+    without, with_lever = held_out_accuracies(problem, PAPER, {**PAPER, "readout": "all"}, steps=60)
     assert without[0] < 0.85 < 0.93 < with_lever[0]
 
 
@@ -360,13 +394,142 @@ def test_normalised_layers_learn_faster_when_there_are_many():
     edge_index = torch.stack([torch.randint(200, (800,)), torch.arange(200).repeat(4)])
     spread = torch.zeros(200).index_add(0, edge_index[1], (x[edge_index[0]] - x[edge_index[1]]).norm(dim=1))
     problem = (x, edge_index, (spread > spread.median()).long())
-    options = {"num_layers": 5, "root": True}
+    options = {**PAPER, "num_layers": 5, "root": True}
     without, with_lever = held_out_accuracies(problem, options, {**options, "norm": "batch"}, steps=40)
     assert with_lever[1] < 0.3 * without[1]
 
 
+def test_views_see_the_node_itself_and_what_is_alike_among_neighbours():
+    """Half of the nodes have no edge, and of the others the class is that of the mean of their neighbours."""
+    x, edge_index = torch.randn(300, 2), torch.randint(150, (2, 600))
+    count = torch.bincount(edge_index[1], minlength=300).clamp(min=1)
+    mean = torch.zeros(300).index_add(0, edge_index[1], x[edge_index[0], 0]) / count
+    problem = (x, edge_index, (torch.where(torch.arange(300) < 150, mean, x[:, 0]) > 0).long())
+    options = {"num_layers": 1, "dropout": 0.0, "readout": "last"}
+    paper, views = held_out_accuracies(problem, {**options, "form": "paper"}, options)
+    assert paper[0] < 0.75 < 0.85 < views[0]
+
+
+def test_the_defaults_are_those_of_the_recipe():
+    def defaults(of):
+        return {entry.name: entry.default for entry in inspect.signature(of).parameters.values()}
+
+    ours, of_recipe = defaults(HKN), defaults(Recipe)
+    # The model has to be told what its recipe has a default for.
+    shared = ours.keys() & of_recipe.keys() - {"hidden_dim", "task"}
+    assert shared == {*HKN_FIELDS, "num_layers", "dropout"}
+    assert {name: ours[name] for name in shared} == {name: of_recipe[name] for name in shared}
+    assert ours["hidden_dim"] is inspect.Parameter.empty
+
+
+def test_every_option_of_the_paper_is_known_to_the_recipe():
+    assert tuple(hkn.OPTIONS_OF_PAPER) == recipe.OPTIONS_OF_PAPER
+    accepted = inspect.signature(HKN).parameters
+    assert {name: accepted[name].default for name in hkn.OPTIONS_OF_PAPER} == hkn.OPTIONS_OF_PAPER
+    assert dict.fromkeys(name for form in hkn.FORMS.values() for name in form) == dict.fromkeys(
+        ("norm", "hidden_act", "readout", "reach")
+    )
+
+
+OF_PAPER = {"act": "relu", "relative": False, "attention": "distance", "root": True, "directions": True}
+
+
+@pytest.mark.parametrize("name", hkn.OPTIONS_OF_PAPER)
+def test_an_option_of_the_paper_has_no_place_in_views(name):
+    HKN(5, 4, 3, form="paper", **{name: OF_PAPER[name]})
+    HKN(5, 4, 3, **{name: hkn.OPTIONS_OF_PAPER[name]})
+    message = f"{name} is an option of form 'paper' and has no place in form 'views', got {OF_PAPER[name]!r}"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        HKN(5, 4, 3, **{name: OF_PAPER[name]})
+
+
+def test_what_a_form_has_can_be_said():
+    """By words that mean the same, the same model; None is what the form has."""
+    x, edge_index = graph()
+    said = {
+        "views": {"norm": "batch", "hidden_act": "relu", "readout": "all", "reach": 5.0},
+        "paper": {"norm": "none", "hidden_act": "none", "readout": "last"},
+    }
+    for form, options in said.items():
+        silent, told = HKN(5, 4, 3, form=form), HKN(5, 4, 3, form=form, **options)
+        told.load_state_dict(silent.state_dict())
+        assert torch.equal(told.eval()(x, edge_index), silent.eval()(x, edge_index))
+
+
+def test_views_have_batch_norm_relu_a_reach_and_every_layer_read():
+    x, edge_index = 100 * torch.randn(20, 5), torch.randint(20, (2, 60))
+    model = HKN(5, 4, 3)
+    assert len(model.convs) == len(model.early_readouts) == Recipe.num_layers
+    for block in model.convs:
+        assert isinstance(block, HKBlock) and block.dropout == model.dropout == Recipe.dropout
+        assert isinstance(block.norm.norm, torch_geometric.nn.BatchNorm)
+        assert isinstance(block.norm.act, torch.nn.ReLU)
+    embedded, *layers = model.eval().layer_points(x, edge_index)
+    assert lorentz.dist(embedded, lorentz.origin(4)).max() <= 5 + 1e-4
+    assert all((points[:, 1:] >= 0).all() for points in layers)
+
+
+def test_norm_activation_and_readout_can_be_left_out_of_views():
+    x, edge_index = graph()
+    bare = HKN(5, 4, 3, norm="none", hidden_act="none", readout="last").eval()
+    assert all(block.norm.norm is None and block.norm.act is None for block in bare.convs)
+    assert not [name for name, _ in bare.named_buffers() if "running" in name]
+    points = bare.layer_points(x, edge_index)
+    assert any((found[:, 1:] < 0).any() for found in points[1:])
+    d = lorentz.dist(points[-1].unsqueeze(1), bare.distance.centers)
+    torch.testing.assert_close(bare(x, edge_index), -d / bare.log_temperature.exp())
+    block = bare.convs[0]
+    views = block.views(points[0], points[0], edge_index)
+    gates = torch.full((20, 3), 1 / 3)  # all alike at the start
+    torch.testing.assert_close(points[1], lorentz.centroid(views, gates), rtol=1e-4, atol=1e-5)
+    # Each by itself, and the others stay.
+    assert HKN(5, 4, 3, norm="none").convs[0].norm.norm is None
+    assert isinstance(HKN(5, 4, 3, norm="none").convs[0].norm.act, torch.nn.ReLU)
+    assert HKN(5, 4, 3, hidden_act="none").convs[0].norm.act is None
+    assert isinstance(HKN(5, 4, 3, hidden_act="none").convs[0].norm.norm, torch_geometric.nn.BatchNorm)
+    assert len(HKN(5, 4, 3, readout="last").early_readouts) == 0
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_reset_leaves_the_scale_of_every_norm_where_it_starts(form, norm):
+    model = HKN(5, 4, 3, num_layers=3, form=form, norm=norm)
+
+    def scales():
+        norms = [module for module in model.modules() if isinstance(module, HNorm)]
+        return [dict(module.named_parameters())[f"norm.{'module.' * (norm == 'batch')}weight"] for module in norms]
+
+    wanted = torch.full((4,), 0.5)
+    assert [scale.tolist() for scale in scales()] == [wanted.tolist()] * 3
+    away_from_start(model)
+    model(*graph())
+    model.reset_parameters()
+    assert [scale.tolist() for scale in scales()] == [wanted.tolist()] * 3
+    for name, buffer in model.named_buffers():
+        assert "running_mean" not in name or not buffer.any()
+    for name, parameter in model.named_parameters():
+        assert "gate_mix" not in name or not parameter.any()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_reset_is_a_new_start(task):
+    """As from the constructor: every parameter that starts at one value is there again."""
+    x, edge_index = graph()
+    model, fresh = HKN(5, 4, 3, task=task), HKN(5, 4, 3, task=task)
+    away_from_start(model)
+    model.encode(x, edge_index)
+    model.reset_parameters()
+    for (name, found), wanted in zip(model.state_dict().items(), fresh.state_dict().values(), strict=True):
+        if wanted.is_floating_point() and wanted.std(correction=0) < 1e-6:
+            torch.testing.assert_close(found, wanted, msg=name)
+
+
 def test_repr_and_bad_options():
-    assert str(HKN(5, 4, 3, num_layers=1)) == "HKN(node, HEmbedding(5, 4), HKConv(4, 4, kernel_size=4))"
+    paper = HKN(5, 4, 3, form="paper", num_layers=1)
+    assert str(paper) == "HKN(node, HEmbedding(5, 4), HKConv(4, 4, kernel_size=4))"
+    assert str(HKN(5, 4, 3, num_layers=1)) == "HKN(node, HEmbedding(5, 4), HKBlock(4, 4, kernel_size=4))"
+    with pytest.raises(InputError, match="form must be 'views' or 'paper', got 'papers'"):
+        HKN(5, 4, 3, form="papers")
     with pytest.raises(InputError, match="task must be one of node, graph, link, got 'edge'"):
         HKN(5, 4, 3, task="edge")
     with pytest.raises(InputError, match="num_classes must be at least 2 for the node task, got 1"):
@@ -385,5 +548,5 @@ def test_repr_and_bad_options():
         HKN(5, 4, 3, structure=True)
     with pytest.raises(InputError, match="curvature must be a float for learn_curvature"):
         HKN(5, 4, 3, learn_curvature=True, curvature=torch.tensor(-1.0))
-    with pytest.raises(InputError, match="unknown model 'hgn'; accepted: hkn, mlp, gcn"):
+    with pytest.raises(InputError, match="unknown model 'hgn'; accepted: hkn, hkn-flat, mlp, gcn"):
         create("hgn")

@@ -16,9 +16,15 @@ from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_che
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
 
 
-@pytest.fixture
-def model(dtype):
-    options = {"num_layers": 1, "kernel_size": 3, "points": "random", "root": True, "norm": "batch", "reach": 5.0}
+OPTIONS = {
+    "views": {},
+    "paper": {"form": "paper", "root": True, "norm": "batch", "reach": 5.0},
+}
+
+
+@pytest.fixture(params=OPTIONS)
+def model(request, dtype):
+    options = {"num_layers": 1, "kernel_size": 3, "points": "random", **OPTIONS[request.param]}
     model = HKN(3, 4, num_classes=2, **options).to(dtype)
     model(torch.randn(5, 3, dtype=dtype), EDGES)  # moves the running estimates
     return model.eval()
@@ -57,6 +63,33 @@ def test_a_copy_knows_what_it_was_built_with(model, copied, tmp_path):
     assert torch.equal(answers(HKN.from_pretrained(tmp_path)), answers(model))
 
 
+# What save_pretrained of 0.1.0 kept: the arguments that were given, and of those to be had then.
+FIRST_OPTIONS = [
+    {},
+    {"root": True, "num_layers": 1, "norm": "batch"},
+    {"attention": "distance", "hidden_act": "relu", "dropout": 0.3},
+    {"norm": None, "hidden_act": None, "readout": "all", "learn_curvature": True},
+]
+
+
+@pytest.mark.parametrize("options", FIRST_OPTIONS)
+def test_a_network_of_the_first_release_is_what_it_was(options, tmp_path):
+    """Of version 1, without a form, and with 2 layers and no dropout where nothing else is said."""
+    config = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, **options}
+    was = HKN(form="paper", **{"num_layers": 2, "dropout": 0.0, **config})
+    was(torch.randn(5, 3), EDGES)
+    was.eval().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 1, "config": config}))
+    for loaded in (HKN.from_pretrained(tmp_path), load_checkpoint(tmp_path, expected="hkn")[0]):
+        assert torch.equal(answers(loaded), answers(was))
+        assert loaded.dropout == was.dropout and len(loaded.convs) == len(was.convs)
+    # And from then on of the version of now.
+    loaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["format_version"] == 2
+    assert torch.equal(answers(HKN.from_pretrained(tmp_path / "again")), answers(was))
+
+
 def test_what_cannot_be_saved(tmp_path):
     learned = HKN(3, 4, 2, curvature=torch.nn.Parameter(torch.tensor(-1.0)))
     with pytest.raises(InputError, match="can be saved if curvature is a plain value, got a Parameter"):
@@ -73,7 +106,11 @@ def test_what_cannot_be_loaded(tmp_path):
         HKN.from_pretrained(tmp_path)
     with pytest.raises(InputError, match="must be a folder or a repository owner/name, got 'nowhere'"):
         HKN.from_pretrained("nowhere")
-    (tmp_path / "config.json").write_text(json.dumps([1]))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 3}))
+    with pytest.raises(InputError, match="has format version 3; this hkconv reads 1 and 2"):
+        HKN.from_pretrained(tmp_path)
+    path.write_text(json.dumps([1]))
     with pytest.raises(InputError, match="must hold a JSON object"):
         HKN.from_pretrained(tmp_path)
 

@@ -13,7 +13,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HKConv
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import flip, read_edges, read_neighbors
+from hkconv.ops.neighbors import flip, read_edges, read_neighbors, with_loops
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -459,3 +459,18 @@ def test_layers_take_a_flipped_structure(backend):
     found = flip(hkconv.neighbors(example(), NODES))
     conv = layer(backend)
     torch.testing.assert_close(conv(x, found, weight), conv(x, example().flip(0), weight))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_loops_are_added_beside_the_edges_that_are_there(weighted):
+    edge_index, weight = torch.tensor([[0, 1, 2], [1, 1, 0]]), torch.tensor([0.5, 2.0, 3.0]) if weighted else None
+    loops = [(node, node, 1.0) for node in range(3)]
+    edges = [(0, 1, 0.5), (1, 1, 2.0), (2, 0, 3.0)] if weighted else [(0, 1, 1.0), (1, 1, 1.0), (2, 0, 1.0)]
+    for form in (edge_index, hkconv.neighbors(edge_index, 3)):
+        found, weights = with_loops(form, weight, 3)
+        listed = [1.0] * 6 if weights is None else weights.tolist()
+        assert sorted(zip(*found.tolist(), listed)) == sorted(edges + loops)
+    assert with_loops(edge_index, weight, 3)[0] is with_loops(edge_index, weight, 3)[0]
+    sparse = torch.sparse_coo_tensor(edge_index.flip(0), torch.tensor([0.5, 2.0, 3.0]), (3, 3))
+    found, weights = with_loops(sparse, None, 3)
+    assert sorted(zip(*found.tolist(), weights.tolist())) == sorted([(0, 1, 0.5), (1, 1, 2.0), (2, 0, 3.0)] + loops)

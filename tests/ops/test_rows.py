@@ -297,8 +297,7 @@ def test_a_linear_map_of_far_points_by_numba(dtype, length, generator, monkeypat
 def test_no_rows_give_no_points_and_zero_gradients(numbers, operation, shapes, any_device):
     if not hasattr(rows._backend(torch.empty(0, device=any_device)), operation.name):
         pytest.skip("only on CUDA")
-    device = any_device
-    leaves = [torch.ones(shape, device=device, requires_grad=True) for shape in shapes]
+    leaves = [torch.ones(shape, device=any_device, requires_grad=True) for shape in shapes]
     out = rows._Fused.apply(operation, numbers, *leaves)
     assert out.numel() == 0
     for gradient in torch.autograd.grad(out.sum(), leaves):

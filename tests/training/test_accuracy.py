@@ -3,7 +3,7 @@
 import pytest
 from nights import nightly
 
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe
 from hkconv.training.run import train_run
 
 
@@ -17,11 +17,15 @@ def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
     assert hkn > summary.chance.mean + 0.4
 
 
+FORMS = {"views": {}, "paper": {**FIRST_RELEASE, "root": True}}
+
+
 @pytest.mark.nightly
-def test_hkn_with_root_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, tmp_path):
+@pytest.mark.parametrize("form", FORMS)
+def test_hkn_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, form, tmp_path):
     """Two trainings a split: the mean of ten alone moves by about a point with the draw of the first weights."""
     given = {"dataset": "texas", "models": ("hkn",), "num_splits": 10, "seeds": 2, "data": str(real_data)}
-    recipe = Recipe(**given, out=str(tmp_path / "run"))
+    recipe = Recipe(**given, **FORMS[form], out=str(tmp_path / "run"))
     summary = train_run(recipe)
-    assert recipe.root and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 20
+    assert recipe.form == form and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 20
     assert summary.models[0].test.mean >= 0.80

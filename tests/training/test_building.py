@@ -55,6 +55,7 @@ def test_a_system_without_weights_of_edges_is_refused_where_there_are_some(tree)
 def test_every_option_of_hkn_is_reached():
     """Each value is another than the default, and arrives."""
     chosen = {
+        "form": "paper",
         **dict.fromkeys(("root", "mass", "structure", "learn_curvature", "directions"), True),
         "norm": "batch",
         "hidden_act": "relu",
@@ -79,6 +80,17 @@ def test_every_option_of_hkn_is_reached():
     }
 
 
+def test_none_is_a_word_of_its_own():
+    """Where None is what the form has, and where the form is told to have nothing."""
+    dataset = load_dataset(Recipe(num_splits=1))
+    config = model_config(Recipe(norm="none", hidden_act="none", readout="last"), "hkn", dataset)
+    assert (config["norm"], config["hidden_act"], config["readout"]) == ("none", "none", "last")
+    assert not [name for name, _ in create("hkn", **config).named_parameters() if "norm" in name]
+    config = model_config(Recipe(), "hkn", dataset)
+    assert (config["form"], config["norm"], config["hidden_act"], config["readout"]) == ("views", None, None, None)
+    assert [name for name, _ in create("hkn", **config).named_parameters() if "norm" in name]
+
+
 def test_rows_of_the_adjacency_are_for_one_graph(molecules):
     recipe = Recipe(structure=True)
     assert "num_nodes" not in model_config(recipe, "gcn", load_dataset(Recipe(num_splits=1)))
@@ -87,7 +99,7 @@ def test_rows_of_the_adjacency_are_for_one_graph(molecules):
 
 
 def test_directions_of_edges_that_go_both_ways_are_refused(molecules, links):
-    recipe = Recipe(dataset="tree", num_splits=1, directions=True)
+    recipe = Recipe(dataset="tree", num_splits=1, form="paper", directions=True)
     with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(undirected: false"):
         model_config(recipe, "hkn", load_dataset(recipe))
     with pytest.raises(InputError, match="those of dataset 'shapes' all go both ways"):

@@ -29,6 +29,8 @@ def test_what_can_be_captured(task, groupings):
 def make_training(dataset, name, lr, **config):
     classes = None if dataset.task == "link" else dataset.num_classes
     given = {"in_features": dataset.num_features, "hidden_dim": 8, "num_classes": classes, "num_layers": 2, **config}
+    if name == "hkn, paper":
+        name, given["form"] = "hkn", "paper"
     model = create(name, task=dataset.task, **given).cuda().train()
     task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=4, groupings=4)
     optimizer = RiemannianAdam(model.parameters(), lr=lr, capturable=True)
@@ -40,7 +42,7 @@ def losses_of(task, step, count):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["hkn", "mlp"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp"])
 def test_dropout_is_drawn_anew_in_every_replay(tree, name):
     """With lr 0 nothing else can change the loss."""
     _, task, step = make_training(tree, name, 0.0, dropout=0.5)
@@ -55,10 +57,14 @@ def test_new_negatives_reach_every_replay(links):
     assert len(set(losses_of(task, step, 5))) == 5
 
 
+both_forms = pytest.mark.parametrize("name", ["hkn", "hkn, paper"])
+
+
 @needs_cuda
-def test_recording_leaves_no_trace_in_the_training(tree):
+@both_forms
+def test_recording_leaves_no_trace_in_the_training(tree, name):
     """The first loss is that of the untouched weights, and Adam has counted one step."""
-    model, task, step = make_training(tree, "hkn", 0.01, dropout=0.0)
+    model, task, step = make_training(tree, name, 0.01, dropout=0.0)
     (batch,) = task.batches()
     expected = task.loss(model, batch).item()
     assert step(batch).item() == pytest.approx(expected, rel=1e-5)
@@ -66,7 +72,7 @@ def test_recording_leaves_no_trace_in_the_training(tree):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["hkn", "gin", "hybonet", "hgcn", "wlhn"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "hkn-flat", "gin", "hybonet", "hgcn", "wlhn"])
 def test_steps_on_batches_that_return_are_those_without_recording(molecules, name, monkeypatch, request):
     """Through the first epochs, in which recordings and replays take turns, and some after them."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -84,8 +90,9 @@ def test_steps_on_batches_that_return_are_those_without_recording(molecules, nam
 
 
 @needs_cuda
-def test_a_replay_never_waits(links):
-    model, task, step = make_training(links, "hkn", 0.01, dropout=0.2)
+@both_forms
+def test_a_replay_never_waits(links, name):
+    model, task, step = make_training(links, name, 0.01, dropout=0.2)
     measure = CapturedMeasure(model, lambda: task.measure(model, "val"))
     losses_of(task, step, 1)
     measure()
@@ -100,8 +107,9 @@ def test_a_replay_never_waits(links):
 
 
 @needs_cuda
-def test_a_captured_measure_sees_the_weights_of_now_in_evaluation_mode(tree):
-    model, task, step = make_training(tree, "hkn", 0.05, dropout=0.5)
+@both_forms
+def test_a_captured_measure_sees_the_weights_of_now_in_evaluation_mode(tree, name):
+    model, task, step = make_training(tree, name, 0.05, dropout=0.5)
     measure = CapturedMeasure(model, lambda: task.measure(model, "val"))
     first = measure()
     torch.testing.assert_close(first, task.measure(model, "val"))

@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 
+import first_release
 import pytest
 import torch
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
@@ -13,15 +14,14 @@ from hkconv.models import create
 from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 
 MLP = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
-HKN = {**MLP, "kernel_size": 3, "root": True, "curvature": -0.5}
+VIEWS = {**MLP, "kernel_size": 3, "curvature": -0.5}
+HKN = {**VIEWS, "form": "paper", "root": True}
+LEVERS_OF_BOTH = {**dict.fromkeys(("mass", "structure", "learn_curvature"), True), "num_nodes": 5}
 LEVERS = {
-    **HKN,
-    **dict.fromkeys(("mass", "directions", "structure", "learn_curvature"), True),
-    "num_nodes": 5,
-    "norm": "batch",
-    "readout": "all",
+    "views": {**VIEWS, **LEVERS_OF_BOTH, "points": "trainable"},
+    "paper": {**HKN, **LEVERS_OF_BOTH, "directions": True, "norm": "batch", "readout": "all"},
 }
-CONFIGS = {"hkn": HKN, "mlp": MLP, "gcn": MLP}
+CONFIGS = {"hkn": VIEWS, "hkn of the paper": HKN, "hkn-flat": MLP, "mlp": MLP, "gcn": MLP}
 
 
 @pytest.fixture
@@ -35,10 +35,11 @@ def edit_config(folder, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_round_trip(name, dtype, tmp_path, generator):
-    model = create(name, **CONFIGS[name]).to(dtype).eval()
-    info = CheckpointInfo(name, CONFIGS[name], {"name": "tree"}, {"seed": 3})
+@pytest.mark.parametrize("case", CONFIGS)
+def test_round_trip(case, dtype, tmp_path, generator):
+    name = case.split(" ")[0]
+    model = create(name, **CONFIGS[case]).to(dtype).eval()
+    info = CheckpointInfo(name, CONFIGS[case], {"name": "tree"}, {"seed": 3})
     save_checkpoint(tmp_path / "deep" / "down", model, info)
     loaded, loaded_info = load_checkpoint(tmp_path / "deep" / "down", expected=name)
     assert loaded_info == info
@@ -48,16 +49,43 @@ def test_round_trip(name, dtype, tmp_path, generator):
     assert torch.equal(loaded(x, edges), model(x, edges))
 
 
-def test_a_model_with_levers_comes_back_with_all_it_has_learned(tmp_path, generator):
-    model = create("hkn", **LEVERS)
+@pytest.mark.parametrize("form", LEVERS)
+def test_a_model_with_levers_comes_back_with_all_it_has_learned(form, tmp_path, generator):
+    model = create("hkn", **LEVERS[form])
     x, edges = torch.randn(5, 3, generator=generator), torch.tensor([[0, 1, 2], [1, 2, 3]])
     model(x, edges)  # moves the running estimates
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "curvature" in name or "logit" in name:
+            if "curvature" in name or "logit" in name or "gate" in name:
                 parameter.add_(0.3)
-    save_checkpoint(tmp_path, model.eval(), CheckpointInfo("hkn", LEVERS))
+    save_checkpoint(tmp_path, model.eval(), CheckpointInfo("hkn", LEVERS[form]))
     assert torch.equal(load_checkpoint(tmp_path)[0](x, edges), model(x, edges))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "batch", "hidden_act": "relu", "readout": "all", "mass": True, "reach": 5.0},
+        {"norm": "layer", "attention": "distance", "act": "relu", "relative": False, "learn_curvature": True},
+    ],
+)
+def test_a_checkpoint_of_the_first_release_answers_as_it_did(changes, tmp_path, generator):
+    config = {**first_release.CONFIG, "hidden_dim": 4, **changes}
+    model = create("hkn", form="paper", **config)
+    x, edges = torch.randn(5, 3, generator=generator), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    model(x, edges)
+    save_checkpoint(tmp_path, model.eval(), CheckpointInfo("hkn", config))
+    edit_config(tmp_path, format_version=1)
+    loaded, info = load_checkpoint(tmp_path, expected="hkn")
+    assert torch.equal(loaded(x, edges), model(x, edges))
+    assert info.config == {**config, "form": "paper"}
+
+
+def test_a_baseline_of_the_first_release_is_as_it_was(saved, generator):
+    edit_config(saved, format_version=1)
+    loaded, info = load_checkpoint(saved, expected="mlp")
+    assert info.config == MLP and not loaded.training
 
 
 def test_can_be_replaced_and_holds_two_files(saved):
@@ -92,8 +120,8 @@ def test_one_flipped_bit(saved):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"format_version": 99}, "has format version 99; this hkconv reads 1"),
-        ({"model": "transformer"}, "unknown model 'transformer'; accepted: hkn, mlp, gcn"),
+        ({"format_version": 99}, "has format version 99; this hkconv reads 1 and 2"),
+        ({"model": "transformer"}, "unknown model 'transformer'; accepted: hkn, hkn-flat, mlp, gcn"),
         ({"model": "hkn"}, "does not fit its configuration: tensor '.*' is missing"),
         ({"model": 5}, "'model' in config.json must be a str"),
         ({"dtype": "int8"}, "dtype 'int8'; accepted: float32, float64"),

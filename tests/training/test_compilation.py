@@ -27,10 +27,15 @@ def traced_only(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model: whole(model, backend="aot_eager"))
 
 
-def histories(dataset, **settings):
+FORMS = {"views": {}, "paper": {"form": "paper", "root": True}}
+both_forms = pytest.mark.parametrize("form", FORMS)
+
+
+def histories(dataset, form, **settings):
     """Of a plain training and of a compiled one from the same weights."""
     torch.manual_seed(0)
-    model = HKN(dataset.num_features, 4, dataset.num_classes, num_layers=1, task=dataset.task, root=True).double()
+    options = {"num_layers": 1, "task": dataset.task, "dropout": 0.0, **FORMS[form]}
+    model = HKN(dataset.num_features, 4, dataset.num_classes, **options).double()
     results = []
     for compile in (False, True):
         twin = copy.deepcopy(model)
@@ -44,24 +49,28 @@ def histories(dataset, **settings):
 
 @pytest.mark.nightly
 @needs_compiler
-def test_a_compiled_training_equals_the_plain_one(tree):
-    plain, with_compiler = histories(tree)
+@both_forms
+def test_a_compiled_training_equals_the_plain_one(tree, form):
+    plain, with_compiler = histories(tree, form)
     torch.testing.assert_close(with_compiler, plain, rtol=1e-6, atol=0)
 
 
 @pytest.mark.nightly
-def test_batches_of_every_size(molecules, traced_only):
-    plain, with_compiler = histories(molecules, batch_size=5)
+@both_forms
+def test_batches_of_every_size(molecules, traced_only, form):
+    plain, with_compiler = histories(molecules, form, batch_size=5)
     torch.testing.assert_close(with_compiler, plain, rtol=1e-6, atol=0)
 
 
-def test_half_precision_is_compiled_too(tree, traced_only):
-    plain, with_compiler = histories(tree, precision="bf16")
+@both_forms
+def test_half_precision_is_compiled_too(tree, traced_only, form):
+    plain, with_compiler = histories(tree, form, precision="bf16")
     torch.testing.assert_close(with_compiler, plain, rtol=1e-2, atol=0)
 
 
-def test_a_compiled_model_answers_with_the_weights_of_now_and_without_dropout(tree, traced_only):
-    model = HKN(4, 4, 3, num_layers=1, dropout=0.5)
+@both_forms
+def test_a_compiled_model_answers_with_the_weights_of_now_and_without_dropout(tree, traced_only, form):
+    model = HKN(4, 4, 3, num_layers=1, dropout=0.5, **FORMS[form])
     quick = compiled(model)
     graph = tree.graph
     with torch.no_grad():

@@ -117,7 +117,7 @@ def test_two_processes_have_the_loss_curve_of_one(two, case):
             assert found[case][score] == pytest.approx(alone[score], abs=tolerance, rel=0), score
 
 
-@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "translation", "whole", "fault"])
+@pytest.mark.parametrize("case", [*shared_training.CASES, "dropout", "batch norm", "translation", "whole", "fault"])
 def test_processes_never_differ(two, case):
     assert two[0][case] == two[1][case]
 

@@ -1,24 +1,27 @@
 import json
 
+import first_release
 import pytest
 import torch
 
 from hkconv.errors import InputError
 from hkconv.training import building
 from hkconv.training.evaluate import evaluate_run, load_training
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe
 from hkconv.training.run import train_run
 from hkconv.training.summary import Cell
 from hkconv.training.tasks import SampledNodeTask
 
 
+def train(folder, **changes):
+    values = {"models": ("mlp", "hkn"), "epochs": 2, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
+    train_run(Recipe(**{**values, "out": str(folder), **changes}))
+    return folder
+
+
 @pytest.fixture
 def trained(tree_for_every_name, tmp_path):
-    recipe = Recipe(
-        models=("mlp", "hkn"), epochs=2, num_splits=2, hidden_dim=4, device="cpu", out=str(tmp_path / "run")
-    )
-    train_run(recipe)
-    return tmp_path / "run"
+    return train(tmp_path / "run")
 
 
 def test_every_checkpoint_gives_its_stored_result(trained):
@@ -32,8 +35,19 @@ def test_every_checkpoint_gives_its_stored_result(trained):
     assert all(entry.difference == 0 and entry.agrees for entry in evaluations)
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"root": False, "norm": "batch", "hidden_act": "relu", "readout": "all", "attention": "distance"}]
+)
+def test_every_checkpoint_of_the_first_release_gives_its_stored_result(tree_for_every_name, tmp_path, changes):
+    run = train(tmp_path / "run", **{**FIRST_RELEASE, "hidden_dim": 4, "epochs": 2, **changes})
+    first_release.as_then(run)
+    evaluations = evaluate_run(run, device="cpu")
+    assert len(evaluations) == 4
+    assert all(entry.difference == 0 and entry.agrees for entry in evaluations)
+
+
 def test_what_was_trained_on_samples_is_tested_layer_by_layer(tree_for_every_name, tmp_path):
-    common = {"models": ("mlp",), "epochs": 1, "num_splits": 1, "device": "cpu"}
+    common = {"models": ("mlp",), "epochs": 1, "num_splits": 1, "num_layers": 2, "device": "cpu"}
     for name, neighbors in (("samples", (3, 3)), ("whole", None)):
         train_run(Recipe(**common, neighbors=neighbors, out=str(tmp_path / name)))
         cell = Cell("mlp", 0, 0)

@@ -13,12 +13,17 @@ from hkconv.training.settings import Settings
 # All levers of HKN that a sample of the graph will do for.
 LEVERS = [
     {},
-    {"root": True, "dropout": 0.5},
-    {"root": True, "mass": True, "reach": 2.0},
-    {"attention": "distance", "hidden_act": "relu"},
-    {"relative": False, "points": "random", "norm": "layer"},
-    {"norm": "batch", "readout": "all", "learn_curvature": True, "curvature": -0.6},
+    {"mass": True, "reach": 2.0, "dropout": 0.0},
+    {"norm": "layer", "points": "random", "readout": "last"},
+    {"norm": "none", "hidden_act": "none", "learn_curvature": True, "curvature": -0.6},
+    {"form": "paper"},
+    {"form": "paper", "root": True, "dropout": 0.5},
+    {"form": "paper", "root": True, "mass": True, "reach": 2.0},
+    {"form": "paper", "attention": "distance", "hidden_act": "relu"},
+    {"form": "paper", "relative": False, "points": "random", "norm": "layer"},
+    {"form": "paper", "norm": "batch", "readout": "all", "learn_curvature": True, "curvature": -0.6},
 ]
+both_forms = pytest.mark.parametrize("options", [{}, {"form": "paper", "root": True}], ids=["views", "paper"])
 
 
 def hyperbolic(name="hkn", layers=2, **options):
@@ -87,16 +92,20 @@ def test_layer_by_layer_gives_what_the_whole_graph_gives(graph, dtype, name, opt
     assert not found.requires_grad and not model.training
 
 
-def test_on_real_data(real_data):
+@both_forms
+def test_on_real_data(real_data, options):
     graph = load("chameleon", root=real_data, num_splits=1).graph
-    model = HKN(graph.x.size(1), 8, 5, kernel_size=3, root=True, backend="reference")
+    model = HKN(graph.x.size(1), 8, 5, kernel_size=3, backend="reference", **options)
     found = all_neighbor_logits(model, graph, InNeighbors(graph.edge_index, graph.num_nodes), edges_at_once=5000)
     torch.testing.assert_close(found, whole_logits(model, graph), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("gcn", {}), ("gcnii", {}), ("mlp", {}), ("hkn", {"directions": True}), ("hkn", {"structure": True})],
+    [
+        *(("gcn", {}), ("gcnii", {}), ("mlp", {}), ("hkn-flat", {}), ("hkn", {"structure": True})),
+        *(("hkn", {"form": "paper", **option}) for option in ({"directions": True}, {"structure": True})),
+    ],
 )
 def test_what_cannot_go_layer_by_layer_takes_the_whole_graph(graph, name, options):
     options = {**options, "num_nodes": 200} if "structure" in options else options
@@ -106,8 +115,9 @@ def test_what_cannot_go_layer_by_layer_takes_the_whole_graph(graph, name, option
     torch.testing.assert_close(found, whole_logits(model, graph)[some])
 
 
-def test_a_layer_sees_a_few_edges_at_a_time_and_only_what_is_asked_for(graph, monkeypatch):
-    model = hyperbolic()
+@both_forms
+def test_a_layer_sees_a_few_edges_at_a_time_and_only_what_is_asked_for(graph, monkeypatch, options):
+    model = hyperbolic(**options)
     degree = graph.edge_index[1].bincount(minlength=200)
     seen = []
 
@@ -163,11 +173,13 @@ def test_leaving_out_what_goes_nowhere_changes_no_answer(graph, name, options):
     torch.testing.assert_close(found, sampled_logits(model, batch), rtol=1e-5, atol=1e-5)
 
 
-def test_a_norm_over_the_batch_sees_targets_alone(graph):
-    model = hyperbolic(layers=2, norm="batch", root=True).train()
+@both_forms
+def test_a_norm_over_the_batch_sees_targets_alone(graph, options):
+    model = hyperbolic(layers=2, norm="batch", **options).train()
     seen = []
-    for norm in model.norms:
-        assert isinstance(norm, HNorm)
+    norms = [module for module in model.modules() if isinstance(module, HNorm)]
+    assert len(norms) == 2
+    for norm in norms:
         norm.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     batch = one_batch(graph, (3, 2), torch.arange(0, 200, 9))
     sampled_logits(model, batch)
@@ -177,19 +189,27 @@ def test_a_norm_over_the_batch_sees_targets_alone(graph):
 def test_dropout_is_one_for_both_ends_of_an_edge(graph):
     """With dropout the layers see the same points as sources and as targets, so a loop is still x - x."""
     loops = Data(x=graph.x[:50], edge_index=torch.arange(50).expand(2, -1).contiguous())
-    model = hyperbolic(layers=1, dropout=0.5).train()
+    model = hyperbolic(layers=1, dropout=0.5, form="paper").train()
     batch = one_batch(loops, (1,), torch.arange(50))
     found = sampled_logits(model, batch)
     torch.testing.assert_close(found, found[:1].expand_as(found))
+    model = hyperbolic(layers=1, dropout=0.5).train()
+    differences = []
+    model.convs[0].conv.register_forward_hook(lambda *given: differences.append(given[-1]))
+    sampled_logits(model, batch)
+    torch.testing.assert_close(differences[0], differences[0][:1].expand_as(differences[0]))
 
 
-def test_a_few_of_many_neighbours_weigh_as_much_as_all():
+@pytest.mark.parametrize("form", ["views", "paper"])
+def test_a_few_of_many_neighbours_weigh_as_much_as_all(form):
     """Twelve neighbours that are all the same: three of them tell everything, but for how many there are."""
     graph = Data(x=torch.cat([torch.tensor([[1.0, 0, 2, 0]]), torch.ones(12, 4)]))
     graph.edge_index = torch.stack([torch.arange(1, 13), torch.zeros(12, dtype=torch.int64)])
     for weight in (None, torch.full((12,), 0.5)):
         graph.edge_weight = weight
-        model = trained_a_little(hyperbolic(layers=1, mass=True), graph).eval()
+        model = trained_a_little(
+            hyperbolic(layers=1, form=form, mass=True, norm="none", hidden_act="none"), graph
+        ).eval()
         batch = one_batch(graph, (3,), torch.tensor([0]))
         assert batch.edge_index.size(1) == 3
         expected = whole_logits(model, graph)[:1]
@@ -198,7 +218,9 @@ def test_a_few_of_many_neighbours_weigh_as_much_as_all():
         assert not torch.allclose(fewer, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"root": True, "mass": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"mass": True}, {"form": "paper"}, {"form": "paper", "root": True, "mass": True}]
+)
 def test_halves_of_a_batch_give_what_the_batch_gives(graph, options):
     """With the same seed and as many neighbours in each layer: processes may share a batch between them."""
     model = trained_a_little(hyperbolic(**options), graph).eval()
@@ -212,7 +234,11 @@ def test_halves_of_a_batch_give_what_the_batch_gives(graph, options):
     ("name", "options", "reason"),
     [
         ("hkn", {"structure": True, "num_nodes": 9}, "HKN, which needs the whole graph for structure, rows"),
-        ("hkn", {"directions": True}, "HKN, which needs the whole graph for directions, edges out of a node"),
+        (
+            "hkn",
+            {"form": "paper", "directions": True},
+            "HKN, which needs the whole graph for directions, edges out of a node",
+        ),
         ("linkx", {"num_nodes": 9}, "LINKX, which needs the whole graph for rows of the adjacency matrix"),
         ("glognn++", {"num_nodes": 9}, "GloGNNPlusPlus, which"),
         ("geom-gcn", {}, "GeomGCN, which"),
@@ -239,8 +265,9 @@ def test_settings_that_samples_cannot_have():
             check_sampled(model, task, Settings(**{"neighbors": (5, 5, 5), **changes}))
 
 
-def test_a_repeated_node_gets_its_answer_each_time(graph):
+@both_forms
+def test_a_repeated_node_gets_its_answer_each_time(graph, options):
     """As splits of the paper's code have them; see OverlappingSplit."""
-    found = sampled_logits(hyperbolic(root=True), one_batch(graph, (4, 4), torch.tensor([1, 1, 30, 1])))
+    found = sampled_logits(hyperbolic(**options).eval(), one_batch(graph, (4, 4), torch.tensor([1, 1, 30, 1])))
     torch.testing.assert_close(found[[1, 3]], found[[0, 0]])
     assert not torch.allclose(found[2], found[0])

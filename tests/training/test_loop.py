@@ -21,11 +21,13 @@ QUICK = Settings(epochs=5, patience=5)
 def make_model(dataset, name="mlp", **config):
     classes = None if dataset.task == "link" else dataset.num_classes
     seed_everything(0)
-    config = {"num_layers": 2, "task": dataset.task, **config}
+    config = {"num_layers": 2, "task": dataset.task, "dropout": 0.0, **config}
+    if name == "hkn, paper":
+        name, config = "hkn", {"form": "paper", **config}
     return create(name, in_features=dataset.num_features, hidden_dim=8, num_classes=classes, **config)
 
 
-@pytest.mark.parametrize("name", ["hkn", "mlp", "gcn"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp", "gcn"])
 @pytest.mark.parametrize("kind", ["tree", "molecules", "links"])
 def test_every_model_trains_on_every_task(kind, name, request):
     dataset = request.getfixturevalue(kind)
@@ -36,12 +38,13 @@ def test_every_model_trains_on_every_task(kind, name, request):
     assert not result.interrupted
 
 
-@pytest.mark.parametrize("name", ["hkn", "mlp", "gcn", "gat", "graphsage", "gin", "hybonet"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp", "gcn", "gat", "graphsage", "gin", "hybonet"])
 def test_every_model_trains_on_samples_of_neighbours(tree, name):
-    settings = Settings(epochs=4, batch_size=16, neighbors=(4, 3))
+    settings = Settings(epochs=4, batch_size=16, neighbors=(4, 3), lr=0.02)
+    options = {"hkn": {"dropout": 0.2}, "hkn, paper": {"root": True, "dropout": 0.2}}
     results = []
     for _ in range(2):
-        model = make_model(tree, name, **({"root": True, "dropout": 0.2} if name == "hkn" else {}))
+        model = make_model(tree, name, **options.get(name, {}))
         results.append(fit(model, tree, tree.splits[0], settings))
     first, second = results
     assert first.history[-1].loss < first.history[0].loss
@@ -228,7 +231,7 @@ def test_results_come_to_the_host_once_an_epoch(kind, request, monkeypatch):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["hkn", "mlp"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp"])
 @pytest.mark.parametrize("kind", ["tree", "molecules", "links"])
 def test_an_epoch_on_the_gpu_waits_only_at_its_end(kind, name, request):
     dataset = request.getfixturevalue(kind)
@@ -255,7 +258,7 @@ def test_capture_is_refused_where_it_cannot_be(kind, request):
 
 
 @needs_cuda
-@pytest.mark.parametrize("name", ["hkn", "mlp"])
+@pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp"])
 @pytest.mark.parametrize("kind", ["tree", "links"])
 def test_a_captured_training_equals_the_plain_one(kind, name, request):
     dataset = request.getfixturevalue(kind)

@@ -22,6 +22,8 @@ SMALL = ("texas", "ptc")
 def make_model(dataset, name="hkn", **config):
     seed_everything(0)
     config = {"hidden_dim": 8, "num_layers": 2, "task": dataset.task, **config}
+    if name == "hkn, paper":
+        name, config["form"] = "hkn", "paper"
     if getattr(MODELS[name], "uses_num_nodes", False):
         config["num_nodes"] = dataset.graph.num_nodes
     classes = None if dataset.task == "link" else dataset.num_classes
@@ -29,8 +31,9 @@ def make_model(dataset, name="hkn", **config):
 
 
 @halves
-def test_products_of_features_are_halved_and_the_geometry_is_not(tree, name):
-    model = make_model(tree)
+@pytest.mark.parametrize("form", ["hkn", "hkn, paper"])
+def test_products_of_features_are_halved_and_the_geometry_is_not(tree, form, name):
+    model = make_model(tree, form, dropout=0.0)
     types = {}
     for place, module in model.named_modules():
         module.register_forward_hook(lambda _, __, output, place=place: types.update({place: output.dtype}))
@@ -45,11 +48,12 @@ def test_products_of_features_are_halved_and_the_geometry_is_not(tree, name):
 
 
 @halves
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, "hkn, paper"])
 def test_every_model_learns_in_half_precision(tree, molecules, model, name):
-    dataset = tree if "node" in getattr(MODELS[model], "tasks", ("node",)) else molecules
+    dataset = tree if "node" in getattr(MODELS[model.split(",")[0]], "tasks", ("node",)) else molecules
     # A small rate, for in fp16 the first steps may be left out.
-    result = fit(make_model(dataset, model), dataset, dataset.splits[0], Settings(epochs=12, lr=0.01, precision=name))
+    model = make_model(dataset, model, dropout=0.0)
+    result = fit(model, dataset, dataset.splits[0], Settings(epochs=12, lr=0.01, precision=name))
     assert result.guard is None
     assert result.history[-1].loss < result.history[0].loss
 
@@ -62,30 +66,36 @@ def test_scores_are_those_of_the_model_as_it_is(tree):
     assert task.evaluate(model, "val").loss == result.val_loss
 
 
-def train_for_200_steps(dataset, name):
+FORMS = {"hkn": {"dropout": 0.2}, "hkn, paper": {"dropout": 0.2, "root": True}}
+
+
+def train_for_200_steps(dataset, name, form):
     steps = -(-len(dataset.splits[0].train) // 64) if dataset.task == "graph" else 1
-    settings = Settings(epochs=200 // steps, patience=200, batch_size=64, precision=name)
-    model = make_model(dataset, hidden_dim=16, root=True, dropout=0.2)
+    settings = Settings(epochs=200 // steps, patience=200, batch_size=64, precision=name, lr=0.02)
+    model = make_model(dataset, form, hidden_dim=16, **FORMS[form])
     result = fit(model, dataset, dataset.splits[0], settings)
     assert (result.epochs, result.guard) == (settings.epochs, None)
     assert result.history[-1].loss < 0.9 * result.history[0].loss
 
 
 @halves
-def test_200_steps_on_the_embedded_tree_stay_finite(name):
-    train_for_200_steps(hierarchy(depth=4, children=3, num_splits=1), name)
+@pytest.mark.parametrize("form", FORMS)
+def test_200_steps_on_the_embedded_tree_stay_finite(form, name):
+    train_for_200_steps(hierarchy(depth=4, children=3, num_splits=1), name, form)
 
 
 @pytest.mark.parametrize("dataset", SMALL)
-def test_200_steps_on_real_data_stay_finite(real_data, dataset):
-    train_for_200_steps(load(dataset, root=real_data, num_splits=1), "bf16")
+@pytest.mark.parametrize("form", FORMS)
+def test_200_steps_on_real_data_stay_finite(real_data, form, dataset):
+    train_for_200_steps(load(dataset, root=real_data, num_splits=1), "bf16", form)
 
 
 @needs_cuda
-def test_a_captured_step_in_half_precision_equals_the_plain_one(tree):
+@pytest.mark.parametrize("form", FORMS)
+def test_a_captured_step_in_half_precision_equals_the_plain_one(tree, form):
     losses = []
     for capture in (False, True):
-        model = make_model(tree).cuda()
+        model = make_model(tree, form, dropout=0.0).cuda()
         settings = Settings(epochs=10, precision="bf16", capture=capture)
         losses.append([epoch.loss for epoch in fit(model, tree, tree.splits[0], settings).history])
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)

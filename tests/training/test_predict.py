@@ -23,6 +23,7 @@ def refused(message):
 
 def trained(data, out, **changes):
     values = {"models": ("gcn",), "epochs": 20, "lr": 0.05, "num_splits": 1, "hidden_dim": 4, "device": "cpu"}
+    values |= {"num_layers": 2, "dropout": 0.2}
     return train_run(Recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
 
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import first_release
 import pytest
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
@@ -10,12 +11,22 @@ from hypothesis import strategies as st
 from hkconv import models
 from hkconv.data.protocols import CHOICES
 from hkconv.errors import InputError
-from hkconv.training.recipe import MODEL_NAMES, PROTOCOL_NAMES, Recipe, make_recipe, read_recipe_file
+from hkconv.training.recipe import (
+    FIRST_RELEASE,
+    MODEL_NAMES,
+    OPTIONS_OF_PAPER,
+    PROTOCOL_NAMES,
+    Recipe,
+    make_recipe,
+    read_recipe_file,
+    upgraded,
+)
 
 
 def test_defaults_are_valid_and_fit_in_json():
     recipe = Recipe()
-    assert (recipe.dataset, recipe.models, recipe.root, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), True, 1)
+    assert (recipe.dataset, recipe.models, recipe.form, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), "views", 1)
+    assert (recipe.root, recipe.norm, recipe.hidden_act, recipe.readout, recipe.reach) == (False, *[None] * 4)
     assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
 
 
@@ -78,8 +89,10 @@ def test_text_is_read_as_a_person_means_it():
         ("points", "grid", "optimal or random or trainable"),
         ("attention", "dot", "distance or none"),
         ("act", "tanh", "relu or none"),
-        ("norm", "group", "layer or batch or none"),
+        ("norm", "group", "batch or layer or none"),
         ("hidden_act", "tanh", "relu or none"),
+        ("form", "pape", "views or paper"),
+        ("form", None, "views or paper"),
         ("readout", "first", "last or all"),
         ("structure", 1, "true or false"),
         ("directions", "both", "true or false"),
@@ -98,16 +111,44 @@ def test_a_value_that_cannot_be(key, value, accepted):
     with pytest.raises(InputError, match=f"{key} must be .*{accepted}.*, got ") as caught:
         make_recipe({key: value})
     assert repr(value) in str(caught.value)
+    assert "none or none" not in str(caught.value)
 
 
 def test_neighbours_as_text_as_a_list_and_back():
     for given in ("15, -1", [15, -1], (15, -1)):
-        recipe = make_recipe({"neighbors": given})
+        recipe = make_recipe({"neighbors": given, "num_layers": 2})
         assert recipe.neighbors == (15, -1)
         assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
     assert make_recipe({"neighbors": "none"}).neighbors is None
     with pytest.raises(InputError, match="neighbors must have a number for each of the 3 layers, got 2"):
         make_recipe({"neighbors": "15,10", "num_layers": 3})
+
+
+def test_none_is_a_word_where_the_form_has_something():
+    """And what it always was where nothing is said by it: a file may hold either."""
+    recipe = make_recipe({"norm": "none", "hidden_act": "none", "act": "none", "readout": "none", "reach": "none"})
+    assert (recipe.norm, recipe.hidden_act) == ("none", "none")
+    assert (recipe.act, recipe.readout, recipe.reach) == (None, None, None)
+    assert (make_recipe({"norm": None}).norm, make_recipe({"hidden_act": None}).hidden_act) == (None, None)
+
+
+def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
+    for name in OPTIONS_OF_PAPER:
+        assert upgraded({name: first_release.RECIPE[name]}) == {**FIRST_RELEASE, name: first_release.RECIPE[name]}
+        assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
+    for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().as_dict()):
+        assert upgraded(values) == values
+    assert Recipe(**upgraded(first_release.RECIPE)).as_dict() == {**first_release.RECIPE, "form": "paper"}
+
+
+def test_every_default_of_the_first_release_that_is_another_today_is_known():
+    """The recipe of then says all of them but for what that run chose."""
+    chosen = {"models", "epochs", "num_splits", "device"}
+    then = {name: value for name, value in first_release.RECIPE.items() if name not in chosen}
+    now = make_recipe(upgraded({"root": True})).as_dict()
+    assert now != Recipe(form="paper", root=True).as_dict()
+    assert {name: now[name] for name in then} == then
+    assert now["epochs"] == 200 and now["num_splits"] == 3
 
 
 def test_an_unknown_key_gets_the_nearest():
@@ -124,6 +165,21 @@ def test_yaml(tmp_path):
     assert (recipe.dataset, recipe.lr, recipe.models) == ("texas", 1e-3, ("hkn",))
     file.write_text("")
     assert read_recipe_file(file) == {}
+
+
+def test_yaml_of_the_first_release(tmp_path):
+    """By an option of then it is what it was, with the defaults of then; any other has those of now."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text("dataset: texas\nroot: true\nlr: 0.1\n")
+    then = make_recipe(upgraded(read_recipe_file(file)))
+    assert (then.form, then.root, then.lr, then.dataset) == ("paper", True, 0.1, "texas")
+    assert (then.hidden_dim, then.num_layers, then.dropout, then.readout) == (16, 2, 0.2, "last")
+    assert then == Recipe(**{**FIRST_RELEASE, "dataset": "texas", "lr": 0.1}) != Recipe(dataset="texas", lr=0.1)
+    file.write_text("dataset: texas\nlr: 0.1\nmass: true\n")
+    now = make_recipe(upgraded(read_recipe_file(file)))
+    assert now == Recipe(dataset="texas", lr=0.1, mass=True)
+    file.write_text("form: paper\nroot: true\n")
+    assert make_recipe(upgraded(read_recipe_file(file))) == Recipe(form="paper", root=True)
 
 
 @pytest.mark.parametrize(

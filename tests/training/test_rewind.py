@@ -8,8 +8,9 @@ from hkconv.training.step import train_step
 from hkconv.training.tasks import make_task
 
 
-def make_training(dataset, name="hkn"):
-    model = create(name, in_features=1, hidden_dim=4, num_classes=2, num_layers=2, task="graph", dropout=0.3)
+def make_training(dataset, name="hkn", **options):
+    sizes = {"in_features": 1, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
+    model = create(name, **sizes, task="graph", dropout=0.3, **options)
     model.register_buffer("seen", torch.zeros((), dtype=torch.long))
     task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
     return model, task, RiemannianAdam(model.parameters(), lr=0.02)
@@ -38,9 +39,10 @@ def test_samples_of_neighbours_come_again(tree):
 
 
 @pytest.mark.parametrize("before", [0, 2])
-def test_the_same_epoch_comes_again(molecules, before):
+@pytest.mark.parametrize("form", ["views", "paper"])
+def test_the_same_epoch_comes_again(molecules, form, before):
     """With its weights, dropout and batches, and Adam's memory: from nothing, or from what it had."""
-    model, task, optimizer = make_training(molecules)
+    model, task, optimizer = make_training(molecules, form=form)
     rewind = Rewind(model, optimizer, task.generator)
     for _ in range(before):
         rewind.save()

@@ -1,8 +1,9 @@
 import json
 import os
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import first_release
 import pytest
 import torch
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
@@ -16,16 +17,18 @@ from hkconv.training import building, run
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.devices import describe_device
 from hkconv.training.evaluate import evaluate_run
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, OPTIONS_OF_PAPER, Recipe
 from hkconv.training.reporting import Reporter
 from hkconv.training.run import read_history, read_recipe, read_result, train_cell, train_run, trained_cells
 from hkconv.training.summary import Cell
 from hkconv.training.tasks import NodeTask, make_task
 from hkconv.training.unfinished import FILE
 
+OF_PAPER = {"act": "relu", "relative": False, "attention": "distance"}
+
 
 def quick(folder, **changes):
-    values = {"models": ("mlp", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
+    values = {"models": ("mlp", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 4, "num_layers": 2, "device": "cpu"}
     return Recipe(**{**values, "out": str(folder), **changes})
 
 
@@ -191,6 +194,29 @@ def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
         train_run(quick(tmp_path / "nowhere"), resume=True)
 
 
+def test_a_recipe_of_the_first_release_is_read_as_what_it_was(tmp_path):
+    stored = {**first_release.RECIPE, "hidden_dim": 6, "dropout": 0.7, "attention": "distance", "root": False}
+    (tmp_path / "recipe.json").write_text(json.dumps(stored))
+    found = read_recipe(tmp_path)
+    assert found.form == "paper"
+    assert {**found.as_dict(), "out": None} == {**stored, "form": "paper"}
+
+
+def test_a_run_of_the_first_release_goes_on(tree_for_every_name, tmp_path):
+    """With what it was, whether it is asked for by its folder or by the same options."""
+    first = quick(tmp_path, models=("hkn",), **{**FIRST_RELEASE, "hidden_dim": 4, "epochs": 2})
+    before = train_run(first)
+    first_release.as_then(tmp_path)
+    cell = tmp_path / "hkn" / "split1-seed0"
+    (cell / "metrics.json").unlink()
+    recorder = Recorder()
+    again = train_run(read_recipe(tmp_path), recorder, resume=True)
+    assert recorder.events == ["hkn/split1-seed0", 1, 2]
+    assert [result.test_loss for result in again.cells] == [result.test_loss for result in before.cells]
+    with pytest.raises(InputError, match=r"form cannot change when a run is resumed: .* has 'paper', got 'views'"):
+        train_run(replace(first, form="views", root=False), resume=True)
+
+
 def test_a_captured_run_can_go_on_where_nothing_is_captured(tree_for_every_name, tmp_path):
     train_run(quick(tmp_path, models=("mlp",)))
     stored = json.loads((tmp_path / "recipe.json").read_text())
@@ -246,6 +272,10 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
     ):
         with pytest.raises(InputError, match=message):
             train_run(quick(tmp_path / "out", neighbors=(5, 5), **changes))
+    for name, value in {**dict.fromkeys(OPTIONS_OF_PAPER, True), **OF_PAPER}.items():
+        message = f"^{name} is an option of form 'paper' and has no place in form 'views', got {value!r}$"
+        with pytest.raises(InputError, match=message):
+            train_run(quick(tmp_path / "out", models=("mlp", "hkn"), **{name: value, "undirected": False}))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))

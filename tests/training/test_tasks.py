@@ -52,8 +52,52 @@ def test_node_task(tree, dtype):
     assert task.chance_score() == (labels == majority).double().mean()
 
 
-def hkn_for(tree, dtype=torch.float32, **options):
-    options = {"kernel_size": 2, "root": True, "backend": "reference", **options}
+class Chosen(torch.nn.Module):
+    """Has the logits or scores that it is given, whatever it is called with."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = torch.nn.Parameter(logits)
+
+    def forward(self, x, edge_index, *, batch=None, batch_size=None, pairs=None):
+        return self.logits
+
+
+def test_one_class_for_all_nodes_and_a_lucky_one_are_unlearned(tree):
+    split, labels = tree.splits[0], tree.graph.y
+    common = labels[split.val].mode().values
+    named = torch.full_like(labels, int(common))
+    lucky = split.val[labels[split.val] != common][:2]
+
+    def score(members):
+        named[members] = labels[members]
+        logits = torch.nn.functional.one_hot(named, 3).float()
+        return make_task(tree, split, logits).evaluate(Chosen(logits), "val").metric
+
+    most = make_task(tree, split, torch.empty(0)).unlearned_score()
+    assert [score(lucky[:count]) - most for count in range(3)] == pytest.approx(
+        [step / len(split.val) for step in (-1, 0, 1)]
+    )
+    sampled = make_task(tree, split, torch.empty(0), batch_size=20, neighbors=(3, 2))
+    assert sampled.unlearned_score() == most
+
+
+def test_a_class_is_counted_in_the_labels_to_validate_with(tree):
+    """The most frequent class to train on need not be that, and a model may name either."""
+    labels = tree.graph.y
+    zeros, ones = ((labels == number).nonzero().flatten() for number in (0, 1))
+    split = Split(torch.cat([zeros[:9], ones[:2]]), torch.cat([zeros[9:10], ones[2:5]]), zeros[10:12])
+    assert make_task(tree, split, torch.empty(0)).unlearned_score() == 1.0
+    larger = Split(split.train, torch.cat([zeros[9:13], ones[2:8]]), zeros[13:15])
+    assert make_task(tree, larger, torch.empty(0)).unlearned_score() == 0.7
+
+
+FORMS = {"views": {}, "paper": {"root": True}}
+both_forms = pytest.mark.parametrize("form", FORMS)
+
+
+def hkn_for(tree, dtype=torch.float32, form="views", **options):
+    options = {"kernel_size": 2, "form": form, **FORMS[form], "dropout": 0.0, "backend": "reference", **options}
     return create("hkn", in_features=4, hidden_dim=3, num_classes=3, num_layers=2, task="node", **options).to(dtype)
 
 
@@ -82,9 +126,11 @@ def test_sampled_node_task_sees_every_training_node_once_in_a_seeded_order(tree)
         assert batch.edge_index[1, : batch.num_sampled_edges[0]].bincount().max() <= 3
 
 
-def test_sampled_node_task_with_all_neighbours_has_the_loss_and_scores_of_the_whole_graph(tree, dtype):
+@both_forms
+def test_sampled_node_task_with_all_neighbours_has_the_loss_and_scores_of_the_whole_graph(tree, dtype, form):
     tree.graph.edge_weight = torch.rand(tree.graph.edge_index.size(1))
-    model = hkn_for(tree, dtype)
+    # A norm over the batch sees other nodes in a sample: those that it was drawn for.
+    model = hkn_for(tree, dtype, form, norm="layer")
     reference = next(model.parameters())
     whole = make_task(tree, tree.splits[0], reference)
     sampled = make_task(tree, tree.splits[0], reference, batch_size=10**6, neighbors=(-1, -1))
@@ -135,7 +181,9 @@ def test_batches_of_pygs_own_loader_are_trained_on(tree, monkeypatch):
 
     monkeypatch.setattr(pyg, "WITH_TORCH_SPARSE", True)
     monkeypatch.setattr(torch.ops.torch_sparse, "neighbor_sample", all_neighbours, raising=False)
-    for model in (hkn_for(tree, mass=True), hkn_for(tree), GCN(4, 3, 3, num_layers=2)):
+    of_views = hkn_for(tree, norm="layer")
+    models = (hkn_for(tree, form="paper", mass=True), hkn_for(tree, form="paper"), of_views, GCN(4, 3, 3, num_layers=2))
+    for model in models:
         reference = next(model.parameters())
         with pytest.warns(UserWarning, match="pyg-lib"):
             task = make_task(tree, tree.splits[0], reference, batch_size=10**6, neighbors=(-1, -1))
@@ -213,6 +261,7 @@ def test_graph_task_evaluates_whole_parts(molecules):
     task = make_task(molecules, molecules.splits[0], model.logits, batch_size=3)
     assert task.evaluate(model, "test").metric == 0.5
     assert task.chance_score() == 0.5
+    assert task.unlearned_score() == task.evaluate(model, "val").metric + 1 / 8
 
 
 def test_question_task_averages_over_the_known_answers(questions, dtype):
@@ -273,6 +322,24 @@ def test_question_task_scores_whole_parts(questions, metric, chance):
     assert task.chance_score() == pytest.approx(share if chance is None else chance)
 
 
+@pytest.mark.parametrize("metric", ["ROC-AUC", "AP"])
+def test_a_constant_score_and_a_lucky_answer_are_unlearned(questions, metric):
+    """Against the metric of each question, of the same scores but for one yes above all others."""
+    dataset = replace(questions, metric=metric)
+    labels = dataset.labels[dataset.splits[0].val]
+    measure = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}[metric]
+    gains = []
+    for question in range(2):
+        answers = labels[:, question : question + 1]
+        scores = torch.zeros_like(answers)
+        constant = measure(scores, answers)
+        scores[(answers == 1).nonzero()[0, 0]] = 1
+        gains.append(float(measure(scores, answers) - constant))
+    chance = measure(torch.zeros_like(labels), labels).item()
+    task = make_task(dataset, dataset.splits[0], torch.empty(0))
+    assert min(gains) > 0 and task.unlearned_score() == pytest.approx(chance + sum(gains) / 2 / 2)
+
+
 def test_listed_columns_are_written_out_in_the_models_type(questions, dtype):
     model = Constant(4, dtype)
     task = make_task(questions, questions.splits[0], model.logits, batch_size=24)
@@ -331,3 +398,14 @@ def test_link_task_scores(links, dtype):
     softplus = torch.nn.functional.softplus
     assert score.loss == pytest.approx(torch.cat([softplus(-positive), softplus(negative)]).mean().item(), rel=1e-5)
     assert task.chance_score() == 0.5
+
+
+def test_links_that_tie_and_a_lucky_one_are_unlearned(links):
+    split = links.splits[0]
+    scores = torch.zeros(split.val.size(1) + split.val_negatives.size(1))
+    task = make_task(links, split, scores)
+    assert task.evaluate(Chosen(scores), "val").metric == 0.5
+    scores[0] = 1
+    assert task.evaluate(Chosen(scores), "val").metric == pytest.approx(task.unlearned_score())
+    scores[1] = 1
+    assert task.evaluate(Chosen(scores), "val").metric > task.unlearned_score()

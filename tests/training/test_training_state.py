@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 import torch
 
 from hkconv.models import create
@@ -15,11 +16,11 @@ from hkconv.training.training_state import (
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 
 
-def make():
+def make(form):
     """HKN has points of a manifold among its parameters, of which Adam remembers less."""
     seed_everything(0)
     config = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2, "kernel_size": 2, "dropout": 0.5}
-    model = create("hkn", **config)
+    model = create("hkn", form=form, **config)
     return model, RiemannianAdam(model.parameters(), lr=0.1)
 
 
@@ -35,15 +36,16 @@ def take_steps(model, optimizer, own, count):
     return losses
 
 
-def test_steps_after_a_restore_are_those_that_would_have_followed():
-    (model, optimizer), own = make(), torch.Generator().manual_seed(5)
+@pytest.mark.parametrize("form", ["views", "paper"])
+def test_steps_after_a_restore_are_those_that_would_have_followed(form):
+    (model, optimizer), own = make(form), torch.Generator().manual_seed(5)
     take_steps(model, optimizer, own, 3)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     memory = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer).items()}
     draws = generator_tensors(torch.device("cpu"), own)
     expected = take_steps(model, optimizer, own, 3)
 
-    (again, other), drawn = make(), torch.Generator()
+    (again, other), drawn = make(form), torch.Generator()
     again.load_state_dict(weights)
     restore_optimizer(other, memory, Path("file"))
     restore_generators(draws, torch.device("cpu"), Path("file"), drawn)

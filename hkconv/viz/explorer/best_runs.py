@@ -12,7 +12,7 @@ from hkconv.experiments.cell_training import one_thread
 from hkconv.experiments.store import Record
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.training.building import load_dataset
-from hkconv.training.recipe import make_recipe
+from hkconv.training.recipe import make_recipe, upgraded
 from hkconv.training.run import train_cell
 from hkconv.training.seeds import deterministic_algorithms
 from hkconv.training.summary import Cell
@@ -52,7 +52,7 @@ def write_best_page(record: Record, page: Path, data: str | None = None) -> None
     """
     cell = Cell(record["model"], record["split"], record["seed"])
     given = {"models": [cell.model], "num_splits": cell.split + 1, "device": "cpu", "data": data, "capture": False}
-    recipe = make_recipe({**record["recipe"], **given})
+    recipe = make_recipe({**upgraded(record["recipe"]), **given})
     dataset = load_dataset(recipe)
     with one_thread(), deterministic_algorithms(True):
         trained = train_cell(cell, recipe, dataset, torch.device("cpu"))

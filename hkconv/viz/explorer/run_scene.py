@@ -15,7 +15,8 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
 from hkconv.geometry.hyperboloid import lift, rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.nn import HDistance, HKConv, TwoWayConv
+from hkconv.models.readout import Readout
+from hkconv.nn import HDistance, HKBlock, HKConv, TwoWayConv
 from hkconv.nn.centroid import pool_with_mass
 from hkconv.training.building import describe_dataset, load_dataset
 from hkconv.training.checkpoint import load_checkpoint
@@ -32,6 +33,9 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
 
     In a graph task a point is a whole graph, the centroid of its nodes, and there are no edges. In a link task the
     edges are those that messages pass over. Graphs that answer yes-or-no questions have no class.
+
+    Predictions are the network's own. Every layer that it reads has the class centres of its readout; where there are
+    several, the answer follows from their sum, the note says so, and the nearest centre of one layer may be another.
 
     Args:
         folder: a folder that :func:`~hkconv.training.run.train_run` made.
@@ -65,10 +69,12 @@ def network_scene(model: HyperbolicNetwork, dataset: Dataset, result: CellResult
     """
     split = dataset.splits[result.split]
     seen = _look(model.eval(), dataset, split)
+    note = f"split {result.split}, seed {result.seed}, validation {result.metric} {100 * result.val_metric:.1f}\u00a0%"
+    if model.layers_read > 1:
+        note += f"; answers are read off {model.layers_read} layers together"
     return Scene(
         title=f"{dataset.name} · {result.model}",
-        note=f"split {result.split}, seed {result.seed}, "
-        f"validation {result.metric} {100 * result.val_metric:.1f}\u00a0%",
+        note=note,
         layers=_layers(model, seen.points, with_centers=seen.labels is not None and dataset.task != "link"),
         labels=seen.labels,
         predictions=seen.predictions,
@@ -112,13 +118,18 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
 
 def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
     reference = next(model.parameters())
-    curvatures = _curvatures(model)
+    readouts, curvatures = _readouts(model), _curvatures(model)
     pooled, predictions = [], []
     for batch in DataLoader(dataset.graphs, GRAPHS_AT_ONCE):
         columns = dataset.num_columns
         x = batch.x.to(reference) if columns is None else write_out(batch.x, columns, reference.dtype)
         points = model.layer_points(x, batch.edge_index, batch.edge_weight)
-        pooled.append([_pool(model, found, batch.batch, batch.num_graphs, k) for found, k in zip(points, curvatures)])
+        pooled.append(
+            [
+                _pool(readout, found, batch.batch, batch.num_graphs, curvature)
+                for readout, found, curvature in zip(readouts, points, curvatures)
+            ]
+        )
         predictions.append(model.read_layers(points, batch.batch, batch.num_graphs, None).argmax(1))
     points = [torch.cat(parts) for parts in zip(*pooled)]
     if dataset.metric != "accuracy":
@@ -126,10 +137,19 @@ def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
     return _Seen(points, dataset.labels, torch.cat(predictions), None)
 
 
-def _pool(model: HyperbolicNetwork, points: Tensor, batch: Tensor, size: int, curvature: float) -> Tensor:
-    pooled, mass = pool_with_mass(points, batch, size, curvature=curvature)
-    scaling = getattr(model, "pool_mass", None)
-    return pooled if scaling is None else scaling(pooled, mass, curvature)
+def _pool(readout: Readout | None, points: Tensor, batch: Tensor, size: int, curvature: float) -> Tensor:
+    """One point a graph: what the readout of the layer compares with its centres, on the layer's hyperboloid."""
+    if readout is None or readout.pool_mass is None:
+        return pool_with_mass(points, batch, size, curvature=curvature)[0]
+    own = curvature_value(readout.read_curvature)
+    pooled, mass = pool_with_mass(rescale(points, curvature, own), batch, size, curvature=own)
+    return rescale(readout.pool_mass(pooled, mass, own), own, curvature)
+
+
+def _readouts(model: HyperbolicNetwork) -> list[Readout | None]:
+    """What compares each layer with class centres, the embedding first; None where nothing does."""
+    found = [] if model.classifier is not None else [*getattr(model, "early_readouts", ()), model]
+    return [None] * (len(model.convs) + 1 - len(found)) + found
 
 
 def _curvatures(model: HyperbolicNetwork) -> list[float]:
@@ -138,9 +158,7 @@ def _curvatures(model: HyperbolicNetwork) -> list[float]:
 
 def _layers(model: HyperbolicNetwork, points: list[Tensor], with_centers: bool) -> tuple[Layer, ...]:
     curvatures = _curvatures(model)
-    # What is read off a layer, and which convolution reads it, is known by counting from the last and the first.
-    readouts = [*getattr(model, "early_readouts", ()), model] if with_centers and model.classifier is None else []
-    readouts = [None] * (len(points) - len(readouts)) + readouts
+    readouts = _readouts(model) if with_centers else [None] * len(points)
     names = ["embedding", *(f"layer {number}" for number in range(1, len(points)))]
     return tuple(
         Layer(name, found, curvature, _centers(readout, curvature), _kernel(conv, curvature))
@@ -148,7 +166,7 @@ def _layers(model: HyperbolicNetwork, points: list[Tensor], with_centers: bool) 
     )
 
 
-def _centers(readout: torch.nn.Module | None, curvature: float) -> Tensor | None:
+def _centers(readout: Readout | None, curvature: float) -> Tensor | None:
     if readout is None:
         return None
     distance = cast(HDistance, readout.distance)
@@ -156,7 +174,9 @@ def _centers(readout: torch.nn.Module | None, curvature: float) -> Tensor | None
 
 
 def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
-    """The kernel points of a convolution, of both of a two-way one, on the hyperboloid of what it reads."""
+    """The kernel points of the layer that reads a place, of both of a two-way one, on the hyperboloid of that place."""
+    if isinstance(conv, HKBlock):
+        return _kernel(conv.conv, curvature)
     if isinstance(conv, TwoWayConv):
         return _carried(torch.cat([conv.incoming.points, conv.outgoing.points]), conv.curvature, curvature)
     return _carried(conv.points, conv.curvature, curvature) if isinstance(conv, HKConv) else None

@@ -202,7 +202,7 @@ function showSelection() {
 
 const MOST_BARS = 8;
 
-/** The distances to the class centres, nearest first: what the network compares. */
+/** The distances to the class centres of the layer, nearest first: what the network compares, there or in all layers. */
 function showDistances(node) {
   const numbers = Array.from({ length: layer().numCenters }, (_, number) => number);
   numbers.sort((a, b) => layer().toCenter(node, a) - layer().toCenter(node, b));
