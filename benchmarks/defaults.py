@@ -1,23 +1,24 @@
 """The search that chose the defaults of HKN: one setting for all datasets and tasks, by validation data alone.
 
-Settings are tried on the embedded sets (nodes and links), WebKB and Cora; the best on PTC too. No task is ever given a
-test part. The score of a setting is the mean over the datasets of its mean validation metric. A record keeps when the
-best epoch so far was beaten, so that epochs and patience are chosen afterwards from the same trainings.
+First, shapes and rates on the embedded sets (nodes and links), WebKB and Cora. Networks that differ in learning rate,
+weight decay and split alone are trained as one: parameters have a leading axis of networks, and ``torch.func.vmap``
+maps the reference backend over it. Then five finalists with the loop of ``hkconv train``, on PTC too, and what a plain
+loop without weight decay makes of Cora. No task is ever given a test part. The score of a setting is the mean over the
+datasets of its mean validation metric. The links of the stored record are of before HKN's views had loops and a higher
+temperature for links.
 
-Networks that differ in learning rate, weight decay and split alone are trained as one: parameters have a leading axis
-of networks, and ``torch.func.vmap`` maps the reference backend over it.
-
-Run: python benchmarks/defaults.py --data FOLDER --device cuda --seconds 500   (goes on where it was stopped)
-     python benchmarks/defaults.py --data FOLDER --finalists 4                 (PTC, one training at a time)
+Run: python benchmarks/defaults.py --data FOLDER --device cuda      (goes on where it was stopped)
+     python benchmarks/defaults.py --data FOLDER --finalists
+     python benchmarks/defaults.py --data FOLDER --device cuda --plain
      python benchmarks/defaults.py --show
 """
 
 import argparse
+import csv
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,10 +40,13 @@ from hkconv.training.run import train_cell
 from hkconv.training.summary import Cell
 from hkconv.training.tasks import make_task, moved
 
-RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"
+RESULTS = Path(__file__).parent / "results" / "defaults.csv"
 EPOCHS = 200
 STOPS = tuple(itertools.product((100, 150, 200), (50, 100)))
 BETAS, EPS = (0.9, 0.999), 1e-8
+# The limits that a score is kept for, and those that are the defaults.
+COLUMNS = [f"{epochs}/{patience}" for epochs, patience in STOPS]
+CHOSEN = "200/50"
 
 # Networks of one shape and dropout are trained together, for all learning rates and weight decays.
 SHAPES = [
@@ -58,7 +62,21 @@ SETS = (
     *((name, "node", 4) for name in ("cornell", "texas", "wisconsin")),
     ("cora", "node", 2),
 )
-GRAPH_SETS = (("ptc", "graph", 5),)
+FINALISTS = [
+    {
+        **{"hidden_dim": width, "num_layers": layers, "kernel_size": 4, "dropout": dropout, "reach": 5.0},
+        **{"lr": lr, "weight_decay": 5e-3},
+    }
+    for width, layers, dropout, lr in (
+        *((64, 2, 0.5, 0.01), (64, 3, 0.5, 0.01), (64, 2, 0.35, 0.01)),
+        *((32, 2, 0.5, 0.02), (32, 3, 0.35, 0.01)),
+    )
+]
+FINAL_SETS = (
+    *(("tree", "node", 2), ("disease", "node", 2), ("texas", "node", 2)),
+    *(("ptc", "graph", 3), ("cora", "node", 1)),
+)
+PLAIN_DROPOUTS, PLAIN_SEEDS = (0.35, 0.4, 0.5, 0.6), 8
 
 
 @cache
@@ -128,12 +146,18 @@ def train_together(name: str, task: str, splits: list[int], shape: dict, device:
     curves = torch.stack(list(measure)).cpu()
     seconds = round((time.perf_counter() - started) / len(each), 3)
     return [
-        {
-            **{"settings": {**shape, **rates}, "dataset": name, "task": task, "split": split, "device": device},
-            **{"beaten": _beaten(curves[:, :, index]), "seconds": seconds},
-        }
+        _row("together", {**shape, **rates}, name, task, split, device, curves[:, :, index], seconds)
         for index, (rates, split) in enumerate(each)
     ]
+
+
+def _row(
+    how: str, settings: dict, name: str, task: str, split: int, device: str, curve: Tensor, seconds: float
+) -> dict:
+    about = {"how": how, "dataset": name, "task": task, "split": split, "device": device, "seconds": seconds}
+    beaten = _beaten(curve)
+    kept = {column: round(stopped_at(beaten, *stop), 4) for column, stop in zip(COLUMNS, STOPS)}
+    return {**about, **settings, **kept}
 
 
 def _train_nodes(networks: Networks, dataset: Any, splits: list[int]) -> Iterator[Tensor]:
@@ -189,63 +213,118 @@ def _beaten(curve: Tensor) -> list[list[float]]:
     return found
 
 
-def train_graphs(name: str, task: str, split: int, settings: dict, data: str | None) -> dict:
-    """One training in mini-batches, as ``hkconv train`` does it."""
+def train_finalist(name: str, task: str, split: int, settings: dict, data: str | None) -> dict:
+    """One training, as ``hkconv train`` does it."""
     fixed = {"dataset": name, "task": task, "models": ["hkn"], "num_splits": 10, "epochs": EPOCHS, "patience": 50}
-    done = train_cell(
-        Cell("hkn", split, 0),
-        make_recipe({**fixed, **settings}),
-        hidden_dataset(name, task, data),
-        torch.device("cpu"),
-    )
+    recipe = make_recipe({**fixed, **settings})
+    done = train_cell(Cell("hkn", split, 0), recipe, hidden_dataset(name, task, data), torch.device("cpu"))
     curve = torch.tensor([[epoch.val_metric, -epoch.val_loss] for epoch in done.history])
-    record = {"settings": settings, "dataset": name, "task": task, "split": split, "device": "cpu"}
-    return {**record, "beaten": _beaten(curve), "seconds": round(done.result.seconds, 2)}
+    return _row("finalist", settings, name, task, split, "cpu", curve, round(done.result.seconds, 2))
 
 
-def stopped_at(record: dict, epochs: int, patience: int) -> float:
+def train_plainly(layers: int, dropout: float, device: str, data: str | None) -> list[dict]:
+    """Cora after 100 epochs of a plain loop, lr 0.01 and nothing else, width 16; one record a seed."""
+    dataset, shape = hidden_dataset("cora", "node", data), {"hidden_dim": 16, "num_layers": layers, "dropout": dropout}
+    lr = torch.full((PLAIN_SEEDS,), 0.01, device=device)
+    make = partial(HKN, dataset.num_features, num_classes=dataset.num_classes, **shape)
+    networks = Networks(make, lr, torch.zeros_like(lr), list(range(PLAIN_SEEDS)))
+    *_, last = itertools.islice(_train_nodes(networks, dataset, [0] * PLAIN_SEEDS), 100)
+    settings = {**shape, "kernel_size": 4, "reach": 5.0, "lr": 0.01, "weight_decay": 0.0}
+    about = {"how": "plain", "dataset": "cora", "task": "node", "device": device}
+    return [
+        {**about, "split": 0, "seed": seed, **settings, CHOSEN: round(value, 4)}
+        for seed, value in enumerate(last[0].tolist())
+    ]
+
+
+def stopped_at(beaten: list[list[float]], epochs: int, patience: int) -> float:
     """The validation metric that a training with these limits keeps."""
-    kept, last = 0.0, 0
-    for number, metric in record["beaten"]:
+    kept, last = 0.0, 0.0
+    for number, metric in beaten:
         if number > epochs or number - last > patience:
             break
         kept, last = metric, number
     return kept
 
 
+SETTINGS = ("hidden_dim", "num_layers", "kernel_size", "dropout", "reach", "lr", "weight_decay")
+FIELDS = ("how", "dataset", "task", "split", "seed", *SETTINGS, *COLUMNS, "device", "seconds")
+
+
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def ranking(records: list[dict], stop: tuple[int, int], sets: tuple = SETS) -> list[tuple[float, dict, dict]]:
+def write(path: Path, records: list[dict]) -> None:
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerows(records)
+
+
+def ranking(records: list[dict], how: str, column: str) -> list[tuple[float, dict[str, float], tuple]]:
     """Mean validation metric, its parts and the settings, of all that were trained on every set; best first."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[tuple, dict[str, list[float]]] = {}
     for record in records:
-        of_sets = found.setdefault(json.dumps(record["settings"], sort_keys=True), {})
-        of_sets.setdefault(f"{record['dataset']} {record['task']}", []).append(stopped_at(record, *stop))
-    wanted = {f"{name} {task}" for name, task, _ in sets}
-    ranked = []
-    for settings, of_sets in found.items():
-        if wanted <= set(of_sets):
-            means = {name: fmean(of_sets[name]) for name in sorted(wanted)}
-            ranked.append((fmean(means.values()), means, json.loads(settings)))
+        if record["how"] == how:
+            of_sets = found.setdefault(tuple(record[name] for name in SETTINGS), {})
+            of_sets.setdefault(f"{record['dataset']} {record['task']}", []).append(float(record[column]))
+    every = max(map(len, found.values()), default=0)
+    means = {
+        settings: {name: fmean(scores) for name, scores in sorted(of_sets.items())}
+        for settings, of_sets in found.items()
+        if len(of_sets) == every
+    }
+    ranked = [(fmean(parts.values()), parts, settings) for settings, parts in means.items()]
     return sorted(ranked, key=lambda entry: -entry[0])
 
 
 def show(path: Path) -> None:
-    """Print the best settings, and the mean over all others of every value."""
+    """Print the best settings, the mean of every value over all others, and what finalists and plain loops came to."""
     records = read(path)
-    for sets in (SETS, (*SETS, *GRAPH_SETS)):
-        for stop in STOPS:
-            for score, _, settings in ranking(records, stop, sets)[:1]:
-                print(f"{len(sets)} sets, epochs {stop[0]}, patience {stop[1]}: {100 * score:.2f} {settings}")
-        for score, means, settings in ranking(records, STOPS[-2], sets)[:12]:
-            print(f"{100 * score:.2f}", settings, {name: round(100 * mean, 1) for name, mean in means.items()})
-    ranked = ranking(records, STOPS[-2])
-    for key in ("hidden_dim", "num_layers", "dropout", "lr", "weight_decay"):
-        values = sorted({settings[key] for _, _, settings in ranked})
-        means = {value: fmean(score for score, _, settings in ranked if settings[key] == value) for value in values}
-        print(key, {value: round(100 * mean, 2) for value, mean in means.items()})
+    for column in COLUMNS:
+        for score, _, settings in ranking(records, "together", column)[:1]:
+            print(f"epochs/patience {column}: {100 * score:.2f}", *settings)
+    ranked = ranking(records, "together", CHOSEN)
+    for how, count in (("together", 8), ("finalist", 5)):
+        print(how, *SETTINGS)
+        for score, parts, settings in ranking(records, how, CHOSEN)[:count]:
+            print(f"{100 * score:.2f}", *settings, {name: round(100 * part, 1) for name, part in parts.items()})
+    for place, name in enumerate(SETTINGS):
+        values = sorted({settings[place] for _, _, settings in ranked})
+        means = {value: fmean(score for score, _, settings in ranked if settings[place] == value) for value in values}
+        print(name, {value: round(100 * mean, 2) for value, mean in means.items()})
+    for layers, dropout in sorted({(r["num_layers"], r["dropout"]) for r in records if r["how"] == "plain"}):
+        scores = [
+            float(r[CHOSEN]) for r in records if (r["how"], r["num_layers"], r["dropout"]) == ("plain", layers, dropout)
+        ]
+        print(f"plain loop on Cora, {layers} layers, dropout {dropout}: {100 * fmean(scores):.2f}, {len(scores)} seeds")
+
+
+def plan(options: argparse.Namespace, before: list[dict]) -> Iterator[Callable[[], list[dict]]]:
+    """What is still to be trained."""
+    done = {tuple(str(r[name]) for name in ("how", "dataset", "task", "split", *SETTINGS)) for r in before}
+
+    def is_open(how: str, name: str, task: str, split: int, settings: dict) -> bool:
+        return (how, name, task, str(split), *(str(settings[key]) for key in SETTINGS)) not in done
+
+    if options.plain:
+        for layers, dropout in itertools.product((2, 3), PLAIN_DROPOUTS):
+            yield partial(train_plainly, layers, dropout, options.device, options.data)
+    elif options.finalists:
+        for (name, task, count), settings in itertools.product(FINAL_SETS, FINALISTS):
+            for split in range(count):
+                if is_open("finalist", name, task, split, settings):
+                    yield lambda a=(name, task, split, settings): [train_finalist(*a, options.data)]
+    else:
+        for shape, (name, task, count) in itertools.product([SHAPES[index] for index in options.shapes], SETS):
+            if is_open("together", name, task, count - 1, {**shape, **RATES[-1]}):
+                yield partial(train_together, name, task, list(range(count)), shape, options.device, options.data)
 
 
 def main() -> None:
@@ -253,34 +332,16 @@ def main() -> None:
     parser.add_argument("--data", help="folder of the datasets, laid out as docs/data.md says")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shapes", type=int, nargs="+", default=range(len(SHAPES)), help="indices of what to train")
-    parser.add_argument("--finalists", type=int, default=0, help="train the best so many on graphs too")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing more after this long")
+    parser.add_argument("--finalists", action="store_true")
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    started, before = time.monotonic(), read(options.out)
-    jobs: list[Callable[[], list[dict]]] = []
-    done = {json.dumps([r["settings"], r["dataset"], r["task"], r["split"]], sort_keys=True) for r in before}
-    if options.finalists:
-        for _, _, settings in ranking(before, STOPS[-2])[: options.finalists]:
-            for (name, task, count), index in ((entry, i) for entry in GRAPH_SETS for i in range(entry[2])):
-                if json.dumps([settings, name, task, index], sort_keys=True) not in done:
-                    jobs.append(lambda a=(name, task, index, settings): [train_graphs(*a, options.data)])
-    elif not options.show:
-        for shape, (name, task, count) in itertools.product([SHAPES[index] for index in options.shapes], SETS):
-            if json.dumps([{**shape, **RATES[-1]}, name, task, count - 1], sort_keys=True) not in done:
-                groups = [[index] for index in range(count)] if task == "link" else [list(range(count))]
-                for group in groups:
-                    arguments = (name, task, group, shape, options.device, options.data)
-                    jobs.append(lambda arguments=arguments: train_together(*arguments))
-    for job in jobs:
-        if time.monotonic() - started > options.seconds:
-            break
-        records = job()
-        with options.out.open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-        last = records[-1]
-        print(last["dataset"], last["task"], last["settings"], f"{last['seconds']} s a training", flush=True)
+    if not options.show:
+        for job in plan(options, read(options.out)):
+            records = job()
+            write(options.out, records)
+            print(records[-1], flush=True)
     show(options.out)
 
 
