@@ -64,8 +64,13 @@ SETS = (
 )
 FINALISTS = [
     {
-        **{"hidden_dim": width, "num_layers": layers, "kernel_size": 4, "dropout": dropout, "reach": 5.0},
-        **{"lr": lr, "weight_decay": 5e-3},
+        "hidden_dim": width,
+        "num_layers": layers,
+        "kernel_size": 4,
+        "dropout": dropout,
+        "reach": 5.0,
+        "lr": lr,
+        "weight_decay": 5e-3,
     }
     for width, layers, dropout, lr in (
         *((64, 2, 0.5, 0.01), (64, 3, 0.5, 0.01), (64, 2, 0.35, 0.01)),

@@ -6,7 +6,6 @@ alone, and so do all bits of the result, for any number of threads.
 """
 
 # Kernels have no hints, as in the modules that pyproject.toml names.
-# mypy: disallow-untyped-defs=False
 
 import math
 from itertools import pairwise

@@ -473,4 +473,4 @@ def test_loops_are_added_beside_the_edges_that_are_there(weighted):
     assert with_loops(edge_index, weight, 3)[0] is with_loops(edge_index, weight, 3)[0]
     sparse = torch.sparse_coo_tensor(edge_index.flip(0), torch.tensor([0.5, 2.0, 3.0]), (3, 3))
     found, weights = with_loops(sparse, None, 3)
-    assert sorted(zip(*found.tolist(), weights.tolist())) == sorted([(0, 1, 0.5), (1, 1, 2.0), (2, 0, 3.0)] + loops)
+    assert sorted(zip(*found.tolist(), weights.tolist())) == sorted([(0, 1, 0.5), (1, 1, 2.0), (2, 0, 3.0), *loops])
