@@ -71,14 +71,18 @@ def make_joined_shapes() -> NodeDataset:
     return NodeDataset("joined shapes", graph, [Split(*parts)], 2, "test")
 
 
-# HKN has parameters on a manifold; the reference needs no compilation.
-HKN = {"name": "hkn", "kernel_size": 3, "backend": "reference"}
+# HKN has parameters on a manifold; the reference needs no compilation. Of a batch norm each process has its own.
+HKN = {"name": "hkn", "form": "paper", "kernel_size": 3, "backend": "reference"}
+VIEWS = {**HKN, "form": "views", "norm": "layer"}
 CASES = {
     "shapes": {"dataset": make_shapes, **HKN},
     "shapes in float64": {"dataset": make_shapes, "dtype": torch.float64, **HKN},
     "questions": {"dataset": make_questions, "name": "gcn"},
     "nodes, all neighbours": {"dataset": make_joined_shapes, "neighbors": (-1, -1), **HKN},
     "nodes, sampled neighbours": {"dataset": make_joined_shapes, "neighbors": (1, 1), **HKN},
+    "views": {"dataset": make_shapes, **VIEWS},
+    "views in float64": {"dataset": make_shapes, "dtype": torch.float64, **VIEWS},
+    "views of nodes, sampled neighbours": {"dataset": make_joined_shapes, "neighbors": (1, 1), **VIEWS},
 }
 
 
@@ -177,6 +181,7 @@ def main(folder: Path) -> None:
         for case, options in CASES.items():
             found[case] = train_case(**options, processes=processes)
         found["dropout"] = train_case(make_shapes, "gcn", processes, dropout=0.5)
+        found["batch norm"] = train_case(make_shapes, processes=processes, **{**VIEWS, "norm": "batch"})
     # Each writes text of its own, for toy_recipe does; the first one's is read.
     texts = folder / f"texts-{rank}"
     texts.mkdir()

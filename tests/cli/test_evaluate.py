@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import first_release
 import pytest
 
 
@@ -28,12 +29,32 @@ def test_disagreement(hkconv, run):
     assert "1 of 2 checkpoints differ, by up to 25.0 points." in result.stdout
 
 
+def test_a_run_of_the_first_release(hkconv):
+    """Its recipe says no form, and its checkpoints are of version 1."""
+    recipe = {**first_release.RECIPE, "form": "paper", "epochs": 1, "hidden_dim": 4}
+    Path("recipe.yaml").write_text(json.dumps(recipe))
+    assert hkconv("train", "--recipe", "recipe.yaml", "--out", "then").exit_code == 0
+    first_release.as_then(Path("then"))
+    stored = json.loads(Path("then/recipe.json").read_text())
+    assert stored == {**first_release.RECIPE, "epochs": 1, "hidden_dim": 4, "out": stored["out"]}
+    config = json.loads(Path("then/hkn/split0-seed0/config.json").read_text())
+    assert config["format_version"] == 1 and "form" not in config["config"]
+    result = hkconv("evaluate", "then")
+    assert result.exit_code == 0, result.output
+    assert "All 2 checkpoints give their stored result." in result.stdout
+    # And its recipe is one that can be trained again, file or not.
+    Path("then/hkn/split0-seed0/metrics.json").unlink()
+    assert hkconv("train", "--resume", "then").exit_code == 0
+    assert hkconv("train", "--recipe", "then/recipe.json", "--out", "again").exit_code == 0
+    assert json.loads(Path("again/recipe.json").read_text())["form"] == "paper"
+
+
 def test_bad_input(hkconv, run):
     assert "run must be a folder" in hkconv.fails("evaluate", "nowhere")
     cell = run / "mlp" / "split0-seed0"
     config = json.loads((cell / "config.json").read_text())
-    (cell / "config.json").write_text(json.dumps({**config, "format_version": 2}))
-    assert "has format version 2; this hkconv reads 1" in hkconv.fails("evaluate", run)
+    (cell / "config.json").write_text(json.dumps({**config, "format_version": 3}))
+    assert "has format version 3; this hkconv reads 1 and 2" in hkconv.fails("evaluate", run)
     (cell / "config.json").write_text(json.dumps({**config, "model": "gcn"}))
     assert "is of model 'gcn', expected 'mlp'" in hkconv.fails("evaluate", run)
     (cell / "config.json").write_text(json.dumps(config))

@@ -10,9 +10,11 @@ from torch_geometric.data import Data
 
 from hkconv.cli import train as module
 from hkconv.data import load
+from hkconv.nn import HKBlock, HKConv
 from hkconv.training import building
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.devices import describe_device
+from hkconv.training.recipe import Recipe
 from hkconv.training.tasks import NodeTask
 
 QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
@@ -39,11 +41,11 @@ def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
 
 
 def test_samples_of_neighbours(hkconv):
-    result = hkconv("train", *QUICK, "--neighbors", "15,-1", "--batch-size", 1024, "--out", "run")
+    result = hkconv("train", *QUICK, "--num-layers", 3, "--neighbors", "15,-1,3", "--batch-size", 1024, "--out", "run")
     assert result.exit_code == 0, result.output
     line = next(line for line in result.stdout.splitlines() if line.startswith("batches of"))
-    assert line.startswith("batches of 1024 nodes, 15, all neighbours a layer, sampled by ") and len(line) <= 80
-    assert json.loads(Path("run/recipe.json").read_text())["neighbors"] == [15, -1]
+    assert line.startswith("batches of 1024 nodes, 15, all, 3 neighbours a layer, sampled by ") and len(line) <= 80
+    assert json.loads(Path("run/recipe.json").read_text())["neighbors"] == [15, -1, 3]
     assert hkconv("evaluate", "run").exit_code == 0
 
 
@@ -61,6 +63,45 @@ def test_options_override_the_recipe(hkconv):
     assert result.exit_code == 0, result.output
     stored = json.loads(Path("run/recipe.json").read_text())
     assert (stored["dataset"], stored["epochs"], stored["root"], stored["lr"]) == ("disease", 2, False, 0.01)
+
+
+HKN_ALONE = "models: [hkn]\nepochs: 1\nnum_splits: 1\nhidden_dim: 4\ndevice: cpu\n"
+
+
+def test_a_recipe_of_the_first_release_trains_what_it_did(hkconv):
+    """An option of then says that it is one, and what it does not say is as it was then."""
+    Path("then.yaml").write_text(HKN_ALONE + "root: true\n")
+    assert hkconv("train", "--recipe", "then.yaml", "--out", "then").exit_code == 0
+    stored = json.loads(Path("then/recipe.json").read_text())
+    assert (stored["form"], stored["root"], stored["num_layers"], stored["dropout"]) == ("paper", True, 2, 0.2)
+    assert (stored["lr"], stored["readout"], stored["hidden_dim"]) == (0.02, "last", 4)
+    model, info = load_checkpoint("then/hkn/split0-seed0")
+    assert info.config["form"] == "paper" and isinstance(model.convs[0], HKConv)
+    # What is said on the command line goes before it.
+    line = hkconv.fails("train", "--recipe", "then.yaml", "--form", "views", "--out", "other")
+    assert line == "error: root is an option of form 'paper' and has no place in form 'views', got True"
+    assert not Path("other").exists()
+
+
+def test_a_recipe_without_an_option_of_then_has_the_defaults_of_now(hkconv):
+    Path("now.yaml").write_text(HKN_ALONE)
+    assert hkconv("train", "--recipe", "now.yaml", "--out", "now").exit_code == 0
+    stored = json.loads(Path("now/recipe.json").read_text())
+    same = Recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=4, device="cpu")
+    assert {**stored, "out": None} == same.as_dict() and (stored["form"], stored["root"]) == ("views", False)
+    model, info = load_checkpoint("now/hkn/split0-seed0")
+    assert info.config["form"] == "views" and isinstance(model.convs[0], HKBlock)
+    assert json.loads(Path("now/hkn/split0-seed0/config.json").read_text())["format_version"] == 2
+
+
+def test_none_is_said_on_the_command_line(hkconv):
+    options = ("--norm", "none", "--hidden-act", "none", "--readout", "last")
+    settings = ("--models", "hkn", "--epochs", 1, "--num-splits", 1, "--hidden-dim", 4, "--device", "cpu")
+    assert hkconv("train", *settings, *options, "--out", "run").exit_code == 0
+    stored = json.loads(Path("run/recipe.json").read_text())
+    assert (stored["norm"], stored["hidden_act"], stored["readout"]) == ("none", "none", "last")
+    model, _ = load_checkpoint("run/hkn/split0-seed0")
+    assert len(model.early_readouts) == 0 and model.convs[0].norm.norm is None is model.convs[0].norm.act
 
 
 def test_default_folder_is_in_runs(hkconv):
@@ -217,9 +258,16 @@ def test_half_precision(hkconv):
 def test_every_field_of_a_recipe_is_an_option():
     from dataclasses import fields
 
-    from hkconv.training.recipe import Recipe
-
     assert set(module.train.__signature__.parameters) == {entry.name for entry in fields(Recipe)} | {"recipe", "resume"}
+
+
+OF_PAPER = [
+    (("--root",), "root is an option of form 'paper'"),
+    (("--act", "relu"), "act is an option of form 'paper'"),
+    (("--no-relative",), "relative is an option of form 'paper'"),
+    (("--attention", "distance"), "attention is an option of form 'paper'"),
+    (("--directions", "--no-undirected"), "directions is an option of form 'paper'"),
+]
 
 
 @pytest.mark.parametrize(
@@ -233,9 +281,18 @@ def test_every_field_of_a_recipe_is_an_option():
         (("--hidden-dim", 0), "hidden_dim must be"),
         (("--num-layers", 0), "num_layers must be"),
         (("--dropout", 1), "dropout must be at least 0 and below 1"),
-        (("--neighbors", "15"), "neighbors must have a number for each of the 2 layers, got 1"),
+        (
+            ("--neighbors", "15", "--num-layers", 3),
+            "neighbors must have a number for each of the 3 layers, got 1",
+        ),
         (("--neighbors", "15,0"), "neighbors must be whole numbers such as 15,10, each at least 1 or"),
-        (("--neighbors", "5,5", "--structure"), "neighbors must be none for HKN, which needs the whole graph for"),
+        (
+            ("--neighbors", "5,5,5", "--num-layers", 3, "--structure"),
+            "neighbors must be none for HKN, which needs the whole graph for",
+        ),
+        *((flags, f"error: {words} and has no place in form 'views', got ") for flags, words in OF_PAPER),
+        (("--form", "pape"), "form must be views or paper, got 'pape'"),
+        (("--norm", "group"), "norm must be batch or layer or none, got 'group'"),
         (("--lr", 0), "lr must be a number above 0"),
         (("--lr", "nan"), "lr must be a number above 0"),
         (("--models", "hkn,transformer"), "models must be different names from hkn, mlp, gcn"),

@@ -17,7 +17,7 @@ from hkconv.experiments import search, studies
 from hkconv.experiments.search import plan_search, run_search
 from hkconv.experiments.studies import MACHINE
 from hkconv.training import building, train_run
-from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.training.recipe import OPTIONS_OF_PAPER, Recipe, make_recipe, read_recipe_file, upgraded
 
 QUICK = Recipe(models=("mlp",), epochs=10, num_splits=2, hidden_dim=32, device="cpu")
 
@@ -85,7 +85,7 @@ def test_another_search_does_not_mix_with_the_stored_one(tmp_path):
     run(tmp_path, 2)
     with pytest.raises(InputError, match=r"recipe of this search has epochs 11, but .* has 10: name another folder"):
         run(tmp_path, 4, epochs=11)
-    with pytest.raises(InputError, match=r"recipe of this search has lr 0\.02, but the one"):
+    with pytest.raises(InputError, match=r"recipe of this search has lr 0\.01, but the one"):
         run_search(plan_search(replace(QUICK, out=str(tmp_path)), fixed=("lr",)), 4)
     assert len(trials_of(tmp_path)) == 2
 
@@ -173,7 +173,17 @@ def test_settings_that_diverge_are_bad_and_not_the_end(tmp_path, monkeypatch):
 
 def test_a_wide_space_and_hkn(tmp_path):
     result = run(tmp_path, 3, models=("hkn",), epochs=2, num_splits=1, space="wide")
-    assert {"mass", "root", "hidden_dim", "kernel_size"} <= set(result.best[0].params)
+    searched = set(result.best[0].params)
+    assert {"mass", "hidden_dim", "kernel_size", "norm", "hidden_act", "readout"} <= searched
+    assert not searched & {*OPTIONS_OF_PAPER, "form"}
+    best = read_recipe_file(tmp_path / "best.yaml")
+    assert upgraded(best) == best and make_recipe(best).form == "views"
+
+
+def test_the_options_of_the_paper_are_searched_in_its_form(tmp_path):
+    result = run(tmp_path, 2, models=("hkn",), form="paper", epochs=1, num_splits=1, space="wide")
+    assert {*OPTIONS_OF_PAPER} - {"relative"} <= set(result.search.space)
+    assert make_recipe(read_recipe_file(tmp_path / "best.yaml")).form == "paper"
 
 
 def test_an_exhausted_grid_ends_without_training_again(tmp_path, monkeypatch):

@@ -48,7 +48,16 @@ def test_the_wide_space_has_the_levers_that_a_recipe_knows(tree):
     for entry in fields(Recipe):
         rule = entry.metadata["rule"]
         if entry.name in HKN_FIELDS and (rule.kind is bool or rule.choices):
-            assert (entry.name in space) == (entry.name not in ("points", "relative"))
+            assert (entry.name in space) == (entry.name not in ("form", "points", "relative"))
+
+
+def test_none_is_a_value_where_it_is_none_of_the_words(tree):
+    """Where it stands for a word of the form, a search would try that one twice."""
+    space = make_space("wide", "hkn", tree)
+    assert space["norm"] == Choices(("batch", "layer", "none"))
+    assert space["hidden_act"] == Choices(("relu", "none"))
+    assert space["readout"] == Choices(("last", "all"))
+    assert space["act"] == Choices((None, "relu"))
 
 
 def test_the_direction_of_edges_is_searched_where_there_is_one(tree, one_way):

@@ -2,13 +2,14 @@ import json
 import multiprocessing
 import os
 
+import first_release
 import pytest
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 
 from hkconv.errors import InputError
 from hkconv.experiments.store import append, failed, finished, identity, read, training_identity
-from hkconv.training.recipe import Recipe
+from hkconv.training.recipe import FIRST_RELEASE, Recipe
 
 
 def record(**changes):
@@ -127,6 +128,9 @@ def test_two_processes_append_whole_lines(tmp_path):
         {"quick": True},
         {"recipe": {"lr": 0.02}},
         {"recipe": {"lr": 0.01, "epochs": 7}},
+        {"recipe": {"lr": 0.01, "form": "views"}},
+        {"recipe": {"lr": 0.01, "num_layers": 3}},
+        {"recipe": Recipe().as_dict()},
     ],
 )
 def test_another_cell(changes):
@@ -134,12 +138,14 @@ def test_another_cell(changes):
 
 
 def test_the_same_cell_elsewhere():
-    whole = {**Recipe().as_dict(), "lr": 0.01}
+    whole = {**Recipe(**FIRST_RELEASE).as_dict(), "lr": 0.01}
     same = [
         record(test=0.9, commit="abc", device="cuda"),
         record(recipe={"lr": 0.01, "device": "cuda", "capture": True, "data": "/here", "num_splits": 10, "seeds": 3}),
-        # A field that came later, or that the model does not use, was at its default.
+        # A field that came later, or that the model does not use, was as in 0.1.0.
         record(recipe=whole),
+        record(recipe={**first_release.RECIPE, "epochs": 200, "lr": 0.01}),
+        record(recipe={"form": "paper", "lr": 0.01}),
         record(recipe={"kernel_size": Recipe.kernel_size, "lr": 0.01}),
     ]
     assert {identity(entry) for entry in same} == {identity(record())}

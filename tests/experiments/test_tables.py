@@ -1,8 +1,13 @@
+from pathlib import Path
+
 import pytest
 
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import read_table
+from hkconv.experiments.store import finished, read
 from hkconv.experiments.tables import TABLES, Choice, Place, list_cells, table_names
+
+RECORDS = Path(__file__).parents[2] / "results" / "records"
 
 
 def node_and_kernels(recipes):
@@ -78,6 +83,27 @@ def test_one_training_in_two_tables(recipes):
     hkn, two, three = (next(cell for cell in cells if cell.variant == name) for name in ("HKN", "K=2", "K=3"))
     assert hkn.training_identity == two.training_identity != three.training_identity
     assert hkn.identity != two.identity
+
+
+# Trainings that 0.1.0 had planned and stored; a table may grow.
+STORED = {
+    "node": 3689,
+    "graph": 1190,
+    "molecules": 78,
+    "kernels-node": 1312,
+    "kernels-graph": 240,
+    "ablations": 1212,
+}
+
+
+@pytest.mark.parametrize("table", STORED)
+def test_what_was_trained_with_the_first_release_is_what_is_planned(table):
+    records, damages = read(RECORDS, (table,))
+    stored = finished([record for record in records if not record["quick"]])
+    planned = {cell.identity: cell for cell in list_cells(read_table(table))}
+    assert not damages
+    assert len(planned.keys() & stored.keys()) >= STORED[table]
+    assert {cell.recipe.form for name, cell in planned.items() if name in stored} == {"paper"}
 
 
 def test_names_of_tables():

@@ -8,9 +8,19 @@ from hkconv.training.recipe import Recipe
 from hkconv.training.run import train_run
 
 
-@pytest.fixture(scope="session")
-def run(tmp_path_factory) -> Path:
-    """Two models on two splits of the embedded tree. Read it, never write to it."""
-    folder = tmp_path_factory.mktemp("viz") / "run"
-    train_run(Recipe(models=("hkn", "gcn"), epochs=3, num_splits=2, hidden_dim=3, device="cpu", out=str(folder)))
+def _trained(folder: Path, **options) -> Path:
+    values = {"models": ("hkn", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 3, "num_layers": 3, "device": "cpu"}
+    train_run(Recipe(**values, **options, out=str(folder)))
     return folder
+
+
+@pytest.fixture(scope="session", params=["views", "paper"])
+def run(request, tmp_path_factory) -> Path:
+    """Two models on two splits of the embedded tree, HKN of either form. Read it, never write to it."""
+    return _trained(tmp_path_factory.mktemp("viz") / "run", form=request.param)
+
+
+@pytest.fixture(scope="session")
+def sampled_run(tmp_path_factory) -> Path:
+    """The same, trained on samples of neighbours."""
+    return _trained(tmp_path_factory.mktemp("viz") / "sampled", neighbors=(4, 3, 2), batch_size=50)

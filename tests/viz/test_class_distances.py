@@ -46,12 +46,14 @@ def test_entries_are_the_mean_distances_of_both_trainings(run):
     axes, bar = class_distances_figure(run, device="cpu").axes
     assert axes.images[0].get_array().data == pytest.approx(expected, abs=1e-4)
     assert axes.get_title() == "tree, hkn, 2 trainings"
-    assert (axes.get_xlabel(), bar.get_ylabel()) == ("centre of class", "mean distance")
+    across = {"views": "centre of class, last of 4 readouts", "paper": "centre of class"}[read_recipe(run).form]
+    assert (axes.get_xlabel(), bar.get_ylabel()) == (across, "mean distance")
     assert {text.get_text() for text in axes.texts if text.get_position() == (0, 1)} == {f"{expected[1, 0]:.2f}"}
 
 
+@pytest.mark.parametrize("form", ["views", "paper"])
 @torch.no_grad()
-def test_a_graphs_distance_is_that_of_its_centroid(tmp_path, monkeypatch):
+def test_a_graphs_distance_is_that_of_its_centroid(tmp_path, monkeypatch, form):
     graphs = []
     for index in range(12):
         edges = torch.stack([torch.arange(3 + index % 4), (torch.arange(3 + index % 4) + 1) % (3 + index % 4)])
@@ -61,8 +63,8 @@ def test_a_graphs_distance_is_that_of_its_centroid(tmp_path, monkeypatch):
     shapes = GraphDataset("shapes", graphs, [split], 2, "test")
     monkeypatch.setattr(building, "load", lambda *_, **__: shapes)
     with torch.enable_grad():
-        recipe = Recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=3, device="cpu", out=str(tmp_path / "run"))
-        train_run(recipe)
+        values = {"models": ("hkn",), "form": form, "epochs": 1, "num_splits": 1, "hidden_dim": 3, "device": "cpu"}
+        train_run(Recipe(**values, out=str(tmp_path / "run")))
     model, _ = load_checkpoint(tmp_path / "run" / "hkn" / "split0-seed0")
     pooled = [lorentz.centroid(model.encode(graph.x, graph.edge_index)) for graph in graphs[8:]]
     pairs = [(point, graph.y) for point, graph in zip(pooled, graphs[8:])]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hkconv.errors import InputError
+from hkconv.geometry.lorentz import dist
 from hkconv.training.building import load_dataset
 from hkconv.training.checkpoint import load_checkpoint
 from hkconv.training.recipe import Recipe
@@ -25,16 +26,43 @@ def test_choice(run, choice, expected):
     assert [str(cell) for cell in choose_trainings(run, choice)] == expected
 
 
-def test_answers_give_the_stored_accuracy_and_the_nearest_centre(run):
+def test_answers_give_the_stored_accuracy(run):
     for model in ("hkn", "gcn"):
         answers = read_answers(run, Choice(model, 1), device="cpu")
         right = (answers.labels == answers.predicted).double().mean().item()
         assert right == read_result(run, Cell(model, 1, 0)).test_metric
         assert answers.title == f"tree, {model}, 1 training"
-        if model == "hkn":
-            assert torch.equal(answers.distances.argmin(1), answers.predicted)
-        else:
-            assert answers.distances is None
+        assert (answers.distances is None) == (model == "gcn")
+
+
+@torch.no_grad()
+def test_distances_are_those_of_the_last_readout(run):
+    recipe = read_recipe(run)
+    dataset = load_dataset(recipe)
+    model = load_checkpoint(run / "hkn" / "split1-seed0")[0]
+    points = model.encode(dataset.graph.x, dataset.graph.edge_index)[dataset.splits[1].test]
+    answers = read_answers(run, Choice("hkn", 1), device="cpu")
+    assert torch.allclose(answers.distances, dist(points[:, None], model.distance.centers), atol=1e-5)
+    if recipe.form == "paper":
+        assert answers.layers_read == 1
+        assert torch.equal(answers.distances.argmin(1), answers.predicted)
+    else:
+        # The embedding and three layers; the last alone gives another answer somewhere.
+        assert answers.layers_read == 4
+        assert not torch.equal(answers.distances.argmin(1), answers.predicted)
+
+
+def test_answers_of_a_network_trained_on_samples_are_those_of_the_whole_graph(sampled_run):
+    answers = read_answers(sampled_run, Choice("hkn", 1), device="cpu")
+    dataset = load_dataset(read_recipe(sampled_run))
+    test = dataset.splits[1].test
+    model = load_checkpoint(sampled_run / "hkn" / "split1-seed0")[0]
+    with torch.no_grad():
+        logits = model(dataset.graph.x, dataset.graph.edge_index)[test]
+        points = model.encode(dataset.graph.x, dataset.graph.edge_index)[test]
+    assert torch.equal(answers.labels, dataset.graph.y[test])
+    assert torch.equal(answers.predicted, logits.argmax(1))
+    assert torch.allclose(answers.distances, dist(points[:, None], model.distance.centers), atol=1e-5)
 
 
 def test_answers_of_a_model_are_those_of_its_trainings_in_a_row(run):

@@ -15,6 +15,8 @@ from hkconv.viz.explorer.run_scene import read_run_scene
 
 RUN = "run"
 
+both_forms = pytest.mark.parametrize("form", ["views", "paper"])
+
 
 @pytest.fixture
 def tree() -> NodeDataset:
@@ -28,8 +30,9 @@ def train(monkeypatch, tmp_path):
     def run(dataset, **changes):
         monkeypatch.setattr(building, "load", lambda *_, **__: dataset)
         folder = tmp_path / RUN
-        values = {"models": ("hkn",), "epochs": 2, "num_splits": len(dataset.splits), "hidden_dim": 5, "device": "cpu"}
-        return train_run(Recipe(**{**values, **changes}, out=str(folder))), folder
+        values = {"models": ("hkn",), "epochs": 2, "num_splits": len(dataset.splits), "device": "cpu"}
+        sizes = {"hidden_dim": 5, "num_layers": 3}
+        return train_run(Recipe(**{**values, **sizes, **changes}, out=str(folder))), folder
 
     return run
 
@@ -38,8 +41,18 @@ def network(folder, result):
     return load_checkpoint(folder / result.cell.folder)[0]
 
 
-def test_the_best_network_layer_by_layer(tree, train):
-    summary, folder = train(tree, models=("mlp", "hkn", "hybonet"))
+@pytest.fixture
+def directed(tree) -> NodeDataset:
+    graph = Data(
+        x=tree.graph.x, edge_index=tree.graph.edge_index[:, tree.graph.edge_index[0] < tree.graph.edge_index[1]]
+    )
+    graph.y = tree.graph.y
+    return NodeDataset("tree", graph, tree.splits, 3, "test")
+
+
+@both_forms
+def test_the_best_network_layer_by_layer(tree, train, form):
+    summary, folder = train(tree, models=("mlp", "hkn", "hybonet"), form=form)
     scene = read_run_scene(folder)
     best = max((result for result in summary.cells if result.model != "mlp"), key=lambda result: result.val_metric)
     model = network(folder, best)
@@ -47,11 +60,11 @@ def test_the_best_network_layer_by_layer(tree, train):
     with torch.no_grad():
         points = model.layer_points(tree.graph.x, tree.graph.edge_index)
         logits = model(tree.graph.x, tree.graph.edge_index)
-    assert [layer.name for layer in scene.layers] == ["embedding", "layer 1", "layer 2"]
+    assert [layer.name for layer in scene.layers] == ["embedding", "layer 1", "layer 2", "layer 3"]
     for layer, expected in zip(scene.layers, points):
         assert torch.allclose(layer.points, expected.double(), rtol=1e-5)
     assert scene.title == f"tree · {best.model}"
-    assert f"split {best.split}, seed 0, validation accuracy {100 * best.val_metric:.1f}\u00a0%" == scene.note
+    assert scene.note.startswith(f"split {best.split}, seed 0, validation accuracy {100 * best.val_metric:.1f}\u00a0%")
     assert torch.equal(scene.predictions, logits.argmax(1))
     # The score that was stored is that of the nodes of the test part.
     right = (scene.predictions == scene.labels)[scene.parts == 2]
@@ -60,39 +73,54 @@ def test_the_best_network_layer_by_layer(tree, train):
     assert torch.equal(scene.edges, tree.graph.edge_index)
 
 
+def shared_logits(model, layers):
+    """What each layer that is read adds to the logits, from the distances that the page shows to its centres."""
+    shares = []
+    for layer, readout in zip(layers[-model.layers_read :], [*model.early_readouts, model]):
+        distances = dist(layer.points[:, None], layer.centers, layer.curvature)
+        # A distance grows with the radius of the hyperboloid that it is measured on.
+        radii = (layer.curvature / curvature_value(readout.read_curvature)) ** 0.5
+        shares.append(-distances * radii * (-readout.log_temperature.detach()).exp())
+    return shares
+
+
+LEARNED = {"learn_curvature": True, "curvature": -0.5}
+
+
+@both_forms
 @pytest.mark.parametrize(
-    "options", [{}, {"learn_curvature": True, "curvature": -0.5}, {"readout": "all", "points": "random"}]
+    "options", [{}, LEARNED, {"readout": "all", "points": "random"}, {"readout": "last"}, {"readout": "all", **LEARNED}]
 )
-def test_centres_and_kernel_points_are_those_of_the_network(tree, train, options):
-    summary, folder = train(tree, **options)
+def test_centres_and_kernel_points_are_those_of_the_network(tree, train, form, options):
+    summary, folder = train(tree, form=form, **options)
     scene = read_run_scene(folder)
     model = network(folder, max(summary.cells, key=lambda result: result.val_metric))
-    embedding, first, last = scene.layers
+    *before, last = scene.layers
     curvatures = [curvature_value(module.curvature) for module in (model.embedding, *model.convs)]
     assert [layer.curvature for layer in scene.layers] == curvatures
-    for layer, conv in zip((embedding, first), model.convs):
+    for layer, conv in zip(before, model.convs, strict=True):
         # Distances in units of the radius do not change from one hyperboloid to another.
         own = curvature_value(conv.curvature)
-        kernel = lift(conv.points.detach()[:, 1:].double(), own)
+        points = conv.conv.points if form == "views" else conv.points
+        kernel = lift(points.detach()[:, 1:].double(), own)
         expected = dist(kernel[:, None], kernel, own) * (-own) ** 0.5
         found = dist(layer.kernel[:, None], layer.kernel, layer.curvature) * (-layer.curvature) ** 0.5
         assert torch.allclose(found, expected, atol=1e-6)
     assert last.kernel is None
-    if "readout" in options:
-        assert all(layer.centers is not None for layer in scene.layers)
-    else:
-        assert embedding.centers is first.centers is None
-        nearest = dist(last.points[:, None], last.centers, last.curvature).argmin(1)
-        assert torch.equal(nearest, scene.predictions)
+    reads_all = options.get("readout", "all" if form == "views" else "last") == "all"
+    assert [layer.centers is not None for layer in scene.layers] == [reads_all] * len(before) + [True]
+    assert scene.note.endswith("; answers are read off 4 layers together") == reads_all
+    shares = shared_logits(model, scene.layers)
+    with torch.no_grad():
+        logits = model(tree.graph.x, tree.graph.edge_index)
+    assert torch.allclose(sum(shares), logits.double(), rtol=1e-3, atol=1e-3)
+    assert torch.equal(logits.argmax(1), scene.predictions)
+    if not reads_all:
+        assert torch.equal(shares[0].argmax(1), scene.predictions)
 
 
-def test_both_convolutions_of_a_directed_graph(tree, train):
-    graph = Data(
-        x=tree.graph.x, edge_index=tree.graph.edge_index[:, tree.graph.edge_index[0] < tree.graph.edge_index[1]]
-    )
-    graph.y = tree.graph.y
-    dataset = NodeDataset("tree", graph, tree.splits, 3, "test")
-    _, folder = train(dataset, directions=True, kernel_size=3)
+def test_both_convolutions_of_a_directed_graph(directed, train):
+    _, folder = train(directed, form="paper", directions=True, kernel_size=3)
     assert read_run_scene(folder).layers[0].kernel.shape == (6, 6)
 
 
@@ -107,28 +135,39 @@ def rings_and_paths() -> GraphDataset:
     return GraphDataset("shapes", graphs, [split], 2, "test")
 
 
-@pytest.mark.parametrize("mass", [False, True])
-def test_in_a_graph_task_a_point_is_a_graph(train, mass):
+@both_forms
+@pytest.mark.parametrize("options", [{}, {"mass": True}, {"mass": True, **LEARNED}])
+def test_in_a_graph_task_a_point_is_a_graph(train, form, options):
     dataset = rings_and_paths()
-    summary, folder = train(dataset, mass=mass)
+    summary, folder = train(dataset, form=form, epochs=8, lr=0.05, **options)
     scene = read_run_scene(folder)
+    model = network(folder, summary.cells[0])
     assert scene.num_nodes == 30
     assert scene.edges is None
     assert scene.labels.tolist() == [0, 1] * 15
     assert (scene.predictions == scene.labels)[24:].double().mean() == pytest.approx(summary.cells[0].test_metric)
-    last = scene.layers[-1]
-    assert torch.equal(dist(last.points[:, None], last.centers).argmin(1), scene.predictions)
-    if not mass:
-        graph = dataset.graphs[7]
-        with torch.no_grad():
-            points = network(folder, summary.cells[0]).layer_points(graph.x, graph.edge_index)[-1]
-        assert torch.allclose(last.points[7], centroid(points.double()), rtol=1e-4)
+    graph = dataset.graphs[7]
+    with torch.no_grad():
+        points = model.layer_points(graph.x, graph.edge_index)
+        logits = model(graph.x, graph.edge_index)[0]
+    # With mass every readout has a scaling of its own.
+    shares = shared_logits(model, scene.layers)
+    assert torch.allclose(sum(shares)[7], logits.double(), rtol=1e-3, atol=1e-3)
+    assert torch.equal(sum(shares).argmax(1), scene.predictions)
+    if "mass" not in options:
+        assert torch.allclose(scene.layers[-1].points[7], centroid(points[-1].double()), rtol=1e-4)
 
 
-def test_in_a_link_task_edges_are_those_to_pass_messages_over(tree, train):
+def test_graphs_of_a_network_without_centres(train):
+    _, folder = train(rings_and_paths(), models=("h2h-gcn",))
+    assert all(layer.centers is None for layer in read_run_scene(folder).layers)
+
+
+@both_forms
+def test_in_a_link_task_edges_are_those_to_pass_messages_over(tree, train, form):
     graph = tree.graph
     links = LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=1), "test")
-    _, folder = train(links, task="link")
+    _, folder = train(links, task="link", form=form)
     scene = read_run_scene(folder)
     assert torch.equal(scene.edges, links.splits[0].message_edges)
     assert scene.predictions is scene.parts is None
