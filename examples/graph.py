@@ -52,7 +52,10 @@ cut = len(graphs) * 3 // 4
 train_loader = DataLoader(graphs[:cut], args.batch_size, shuffle=True)
 test_loader = DataLoader(graphs[cut:], args.batch_size)
 
-model = HKN(1, args.hidden_dim, len(RULES), kernel_size=args.kernel_size, task="graph", root=True).to(device)
+# No dropout: it would hide from a node all that it knows. A norm of each node by itself: the running means of a norm
+# over batches can be far from what training saw.
+options = {"num_layers": 2, "dropout": 0.0, "norm": "layer"}
+model = HKN(1, args.hidden_dim, len(RULES), kernel_size=args.kernel_size, task="graph", **options).to(device)
 optimizer = hkconv.RiemannianAdam(model.parameters(), lr=args.lr)
 
 

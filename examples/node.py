@@ -27,14 +27,8 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 dataset = load(args.dataset, root=args.data, task="node")
 graph, split = dataset.graph.to(device), dataset.splits[0]
 
-model = HKN(
-    dataset.num_features,
-    args.hidden_dim,
-    dataset.num_classes,
-    kernel_size=args.kernel_size,
-    root=True,
-    dropout=0.2,
-).to(device)
+sizes = {"num_layers": 2, "kernel_size": args.kernel_size}
+model = HKN(dataset.num_features, args.hidden_dim, dataset.num_classes, dropout=0.2, **sizes).to(device)
 # Class centres are points: plain Adam would push them off the hyperboloid.
 optimizer = hkconv.RiemannianAdam(model.parameters(), lr=args.lr, weight_decay=5e-3)
 

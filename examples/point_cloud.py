@@ -17,7 +17,7 @@ from torch_geometric.loader import DataLoader
 
 import hkconv
 from hkconv.geometry import lorentz
-from hkconv.nn import HDistance, HKConv, global_centroid_pool, knn_graph
+from hkconv.nn import HDistance, HKBlock, HKConv, global_centroid_pool, knn_graph
 
 SHAPES = ("line", "rays", "circle")
 
@@ -58,8 +58,9 @@ def scatter(shape: str) -> Data:
 class CloudNet(torch.nn.Module):
     def __init__(self, dim: int, kernel_size: int):
         super().__init__()
+        # Differences alone: where a cloud lies says nothing about its shape.
         self.first = HKConv(2, dim, kernel_size)
-        self.second = HKConv(dim, dim, kernel_size, root=True)
+        self.second = HKBlock(dim, dim, kernel_size, norm="layer")
         self.centres = HDistance(dim, len(SHAPES))
 
     def forward(self, pos: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
