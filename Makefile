@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: demo test nightly docs clean
 
 demo: .venv/.installed
-	$(BIN)/hkconv train --models hkn,hkn-flat,mlp,gcn
+	$(BIN)/hkconv train
 
 test: .venv/.installed-dev
 	$(BIN)/ruff check .
