@@ -55,12 +55,12 @@ def test_a_plain_loop_on_cora_learns_it(make, real_data):
 
 
 def test_links_whose_nodes_have_no_other_link_are_found():
-    """Leaves of a tree whose only link is to be found: a block for links counts the node itself among its neighbours."""
-    disease = load("tree", task="link")
-    split = disease.splits[0]
-    x = disease.graph.x
+    """Leaves of a tree whose only link is hidden: a block for links counts the node itself among its neighbours."""
+    tree = load("tree", task="link")
+    split = tree.splits[0]
+    x = tree.graph.x
     torch.manual_seed(0)
-    model = HKN(disease.num_features, 16, task="link")
+    model = HKN(tree.num_features, 16, task="link")
     optimizer = hkconv.RiemannianAdam(model.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(0)
     for _ in range(40):
