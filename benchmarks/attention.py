@@ -12,9 +12,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hkconv.benchmarking.attention import LENGTHS, VARIANTS, AttentionPlan, run_attention
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.devices import find_device
-from hkconv.training.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 # Of a batch: what a GPU needs to be busy, and what two cores do in seconds.

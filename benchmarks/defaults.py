@@ -31,14 +31,14 @@ from torch.nn import functional as F
 
 import hkconv
 from hkconv.data import hide_test
+from hkconv.engine.manifold_step import start_state, step_on_manifolds
 from hkconv.models import HKN
-from hkconv.training.building import load_dataset
-from hkconv.training.manifold_step import start_state, step_on_manifolds
-from hkconv.training.metrics import roc_auc
-from hkconv.training.recipe import Recipe, make_recipe
-from hkconv.training.run import train_cell
-from hkconv.training.summary import Cell
-from hkconv.training.tasks import make_task, moved
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.metrics import roc_auc
+from hkconv.tasks.recipe import Recipe, make_recipe
+from hkconv.tasks.run import train_cell
+from hkconv.tasks.summary import Cell
+from hkconv.tasks.tasks import make_task, moved
 
 RESULTS = Path(__file__).parent / "results" / "defaults.csv"
 EPOCHS = 200

@@ -13,10 +13,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hkconv.benchmarking.epochs import EPOCH_MODELS, EpochPlan, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.devices import find_device
-from hkconv.training.files import write_json
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results"
 

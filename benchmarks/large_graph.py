@@ -12,8 +12,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hkconv.benchmarking.large_graph import run_large_graph, scaled
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -14,9 +14,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from hkconv.benchmarking.layers import LayerPlan, run_layers
 from hkconv.benchmarking.shapes import GROWTH_SHAPES, SHAPES, TARGETS, check_targets, parse_shape
 from hkconv.benchmarking.variants import VARIANTS, check_variants
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.devices import find_device
-from hkconv.training.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hkconv.benchmarking.long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import read_json, write_json
 from hkconv.errors import InputError
-from hkconv.training.devices import find_device
-from hkconv.training.files import read_json, write_json
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results"
 

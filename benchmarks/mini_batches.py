@@ -13,8 +13,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from hkconv.benchmarking.mini_batches import SCALES, run_mini_batches
 from hkconv.benchmarking.report import render_mini_batches
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

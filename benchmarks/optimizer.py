@@ -16,9 +16,9 @@ import geoopt
 import torch
 
 from hkconv import Lorentz, RiemannianAdam
+from hkconv.engine.devices import describe_device, find_device
+from hkconv.engine.environment import versions
 from hkconv.geometry import lorentz
-from hkconv.training.devices import describe_device, find_device
-from hkconv.training.environment import versions
 
 SHAPES = ((16, 17), (16,), (4, 16, 17), ())
 PARAMETERS = 200

@@ -6,10 +6,10 @@ Run: python benchmarks/readme.py
 from pathlib import Path
 
 from hkconv.benchmarking.report import render_short_epochs, replace_section
+from hkconv.engine.files import read_json, write_bytes
 from hkconv.experiments.pages import as_markdown
 from hkconv.experiments.plan import read_grid
 from hkconv.experiments.short_table import DATASETS, short_table
-from hkconv.training.files import read_json, write_bytes
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"

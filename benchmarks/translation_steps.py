@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hkconv.benchmarking.machine import header
 from hkconv.benchmarking.timing import Timing, measure, timer_for
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
 from hkconv.language.batches import Batch
 from hkconv.language.captured_step import CapturedStep
@@ -26,8 +28,6 @@ from hkconv.language.step import Step
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import UNKNOWN
 from hkconv.ops.launch import Launcher
-from hkconv.training.devices import find_device
-from hkconv.training.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 VOCABULARY, WIDTH, SMOOTHING, CLIP, LR = 10_000, 16, 0.1, 1.0, 1e-4

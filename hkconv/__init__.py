@@ -10,15 +10,15 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Lorentz": "hkconv.geometry.manifold",
-    "RiemannianAdam": "hkconv.training.optimizer",
+    "RiemannianAdam": "hkconv.engine.optimizer",
     "debug": "hkconv.geometry.checks",
     "kernel_energy": "hkconv.points",
     "kernel_points": "hkconv.points",
     "neighbors": "hkconv.ops.neighbors",
 }
 _ROOMS = {
-    *("benchmarking", "cli", "data", "errors", "geometry", "language"),
-    *("models", "nn", "ops", "points", "serving", "testing", "training", "viz"),
+    *("benchmarking", "cli", "data", "engine", "errors", "experiments", "geometry", "language"),
+    *("models", "nn", "ops", "points", "serving", "tasks", "testing", "viz"),
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -1,6 +1,6 @@
 """Records of trainings that nobody did, with the scores that a test needs."""
 
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 TEXAS_SIZES = {"train": 87, "val": 59, "test": 37}
 

@@ -28,8 +28,8 @@ from hkconv.serving.app import create_app
 from hkconv.serving.limits import Limits
 from hkconv.serving.server import address_of, bind, make_server
 from hkconv.serving.service import Service, load_service
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import train_run
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_run
 
 
 def run_to_its_end(coroutine: Coroutine) -> Any:

@@ -22,7 +22,7 @@ PUBLIC_NAMES = (
     "hkconv.models.HKN",
     "hkconv.data.load",
     "hkconv.testing.assert_on_manifold",
-    "hkconv.training.fit",
+    "hkconv.engine.fit",
     "hkconv.viz.save_figure",
 )
 # What a command or a layer that does not need it would wait for, or fail without.

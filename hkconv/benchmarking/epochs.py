@@ -12,11 +12,11 @@ from hkconv.benchmarking.machine import header
 from hkconv.benchmarking.paper import PAPER_GPU, PAPER_ROWS
 from hkconv.benchmarking.steps import training_epoch
 from hkconv.benchmarking.timing import LEAST_REPEATS, MOST_REPEATS_A_ROUND, ROUNDS, Timing, measure, timer_for
+from hkconv.engine.seeds import seed_everything
 from hkconv.errors import InputError
-from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
-from hkconv.training.recipe import Recipe
-from hkconv.training.seeds import seed_everything
-from hkconv.training.tasks import Dataset
+from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import Dataset
 
 EPOCH_MODELS = ("hkn", "hybonet", "hgcn", "gcn")
 WARM_UP_EPOCHS = 3

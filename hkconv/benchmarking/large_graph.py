@@ -15,10 +15,10 @@ from hkconv.benchmarking.shapes import Shape
 from hkconv.benchmarking.steps import training_epoch
 from hkconv.benchmarking.variants import skip_reason
 from hkconv.data import NodeDataset, Split
+from hkconv.engine.seeds import seed_everything
+from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import HKN
-from hkconv.training.seeds import seed_everything
-from hkconv.training.settings import Settings
 
 LARGE = Shape(nodes=1_000_000, edges=20_000_000, kernels=4, dim=32)
 NUM_CLASSES = 16

@@ -12,14 +12,14 @@ from hkconv import models
 from hkconv.benchmarking.child import failure_line
 from hkconv.benchmarking.machine import header
 from hkconv.data.catalog import CATALOG
+from hkconv.engine.guard import DivergenceError
+from hkconv.engine.loop import FitResult, fit
+from hkconv.engine.seeds import seed_everything, stream_seed
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
-from hkconv.training.building import describe_dataset, fit_settings, load_dataset, model_config
-from hkconv.training.guard import DivergenceError
-from hkconv.training.loop import FitResult, fit
-from hkconv.training.recipe import Recipe
-from hkconv.training.seeds import seed_everything, stream_seed
-from hkconv.training.tasks import Dataset
+from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import Dataset
 
 # As in the paper, with trainable kernel points, with what goes beyond it, and three views of a neighbourhood.
 VARIANTS: dict[str, dict[str, Any]] = {

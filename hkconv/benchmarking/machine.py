@@ -10,7 +10,7 @@ import torch
 
 import hkconv
 from hkconv.benchmarking.memory import total_bytes
-from hkconv.training.devices import cpu_model
+from hkconv.engine.devices import cpu_model
 
 PACKAGES = ("torch", "torch-geometric", "geoopt", "numpy", "numba", "triton")
 

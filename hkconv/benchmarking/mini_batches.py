@@ -20,10 +20,10 @@ from hkconv.benchmarking.shapes import Shape
 from hkconv.benchmarking.steps import training_epoch
 from hkconv.data import NodeDataset
 from hkconv.data.neighbor_sampling import InNeighbors, sampler_name
+from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import HKN
-from hkconv.training.layerwise import all_neighbor_logits
-from hkconv.training.settings import Settings
+from hkconv.tasks.layerwise import all_neighbor_logits
 
 # Of the graph of a million nodes and 20 million edges.
 SCALES = (0.25, 0.5, 1.0)

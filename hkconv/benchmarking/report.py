@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hkconv.benchmarking.paper import PAPER_ROWS
+from hkconv.engine.files import read_json, write_bytes
 from hkconv.errors import InputError
-from hkconv.training.files import read_json, write_bytes
 
 Document = dict[str, Any]
 

@@ -5,18 +5,18 @@ from functools import partial
 
 import torch
 
-from hkconv.training.capture import CapturedSteps, check_capture
-from hkconv.training.optimizer import RiemannianAdam
-from hkconv.training.rewind import Rewind
-from hkconv.training.settings import Settings
-from hkconv.training.step import train_step
-from hkconv.training.tasks import Dataset, make_task
+from hkconv.engine.capture import CapturedSteps, check_capture
+from hkconv.engine.optimizer import RiemannianAdam
+from hkconv.engine.rewind import Rewind
+from hkconv.engine.settings import Settings
+from hkconv.engine.step import train_step
+from hkconv.tasks.tasks import Dataset, make_task
 
 
 def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings) -> Callable[[], float]:
     """A call that trains one more epoch on the first split and returns its mean loss.
 
-    It takes the steps of :func:`hkconv.training.loop.fit`, keeps what that keeps to trace a loss that is not finite,
+    It takes the steps of :func:`hkconv.engine.loop.fit`, keeps what that keeps to trace a loss that is not finite,
     and like that waits for a GPU once, at the end.
 
     Args:

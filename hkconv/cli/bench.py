@@ -48,7 +48,7 @@ def bench(
 
     from hkconv.benchmarking.layers import LayerPlan, run_layers
     from hkconv.benchmarking.variants import check_variants
-    from hkconv.training.devices import find_device
+    from hkconv.engine.devices import find_device
 
     found = find_device(device)
     if found.type not in {"cpu", "cuda"}:
@@ -67,7 +67,7 @@ def bench(
 def _run(plan: "LayerPlan", target: Path | None, run_layers: Any) -> dict[str, Any]:
     from rich.console import Console
 
-    from hkconv.training.files import write_json
+    from hkconv.engine.files import write_json
 
     def save(document: dict[str, Any]) -> None:
         if target is not None:

@@ -23,7 +23,7 @@ def evaluate(
 
     Example: hkconv evaluate runs/tree-20250101-120000
     """
-    from hkconv.training.evaluate import evaluate_run
+    from hkconv.tasks.evaluate import evaluate_run
 
     evaluations = evaluate_run(run, data, device)
     table = make_table("model", "split", "seed", f"stored test {evaluations[0].metric} %", "recomputed %")

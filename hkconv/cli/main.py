@@ -30,8 +30,8 @@ from hkconv.cli.signals import heed_sigterm, interrupted_code
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
+from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
-from hkconv.training.launch import find_place
 
 # What a system refuses because of where a file is or should go: for a person to mend, not for a programmer.
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -72,7 +72,7 @@ def _is_heard(error: InputError) -> bool:
     """Whether this process is the one of several that says it."""
     if find_place().count == 1:
         return True
-    from hkconv.training.distributed import is_first_to_say
+    from hkconv.engine.distributed import is_first_to_say
 
     return is_first_to_say(error)
 

@@ -67,7 +67,7 @@ def _save(found: "Tensor", path: Path) -> None:
     import numpy as np
     from safetensors.torch import save
 
-    from hkconv.training.files import write_bytes
+    from hkconv.engine.files import write_bytes
 
     if path.suffix == ".npy":
         buffer = io.BytesIO()

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hkconv.cli.output import percent
-from hkconv.training.launch import find_place
-from hkconv.training.loop import Epoch
-from hkconv.training.recipe import Recipe
-from hkconv.training.reporting import Reporter
-from hkconv.training.summary import Cell, CellResult
+from hkconv.engine.launch import find_place
+from hkconv.engine.loop import Epoch
+from hkconv.engine.reporting import Reporter
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.summary import Cell, CellResult
 
 
 class ProgressReporter(Reporter):

@@ -1,4 +1,4 @@
-"""The fields of :class:`~hkconv.training.recipe.Recipe` as options of a command, for typer to read."""
+"""The fields of :class:`~hkconv.tasks.recipe.Recipe` as options of a command, for typer to read."""
 
 import inspect
 from dataclasses import Field
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hkconv.training.rules import rule_of
+from hkconv.engine.rules import rule_of
 
 ALIASES = {"models": ["--model"]}
 

@@ -29,10 +29,10 @@ def report(
 
     Example: hkconv report --explore texas,cornell
     """
+    from hkconv.engine.files import make_folder
     from hkconv.experiments.plan import read_plan
     from hkconv.experiments.report import EXPLORER, TITLES, build_report, check_table, write_report
     from hkconv.experiments.store import TUNING, read
-    from hkconv.training.files import make_folder
 
     folder = Path(results)
     # What was tried on the way to the settings is kept beside the results and is none.

@@ -14,7 +14,7 @@ from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
-from hkconv.training.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
     from hkconv.experiments.search import Progress, SearchResult

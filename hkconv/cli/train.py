@@ -1,6 +1,6 @@
 """``hkconv train``: trains models on a dataset and prints one table.
 
-The options are the fields of :class:`~hkconv.training.recipe.Recipe`, read from there: one place says what a run
+The options are the fields of :class:`~hkconv.tasks.recipe.Recipe`, read from there: one place says what a run
 can be told, what each is for and what it is by default.
 """
 
@@ -14,12 +14,12 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
-from hkconv.training.launch import find_place
-from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
-    from hkconv.training.summary import RunSummary, Spread, Unlearned
+    from hkconv.tasks.summary import RunSummary, Spread, Unlearned
 
 # What a model that learned nothing stays at; other rules need no article.
 RULES = {"majority class": "the majority class", "constant score": "a constant score"}
@@ -38,7 +38,7 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     chosen = _choose_recipe(recipe, resume, given)
 
     from hkconv.cli.progress import ProgressReporter
-    from hkconv.training.run import train_run
+    from hkconv.tasks.run import train_run
 
     with ProgressReporter() as reporter:
         summary = train_run(chosen, reporter, resume=resume is not None)
@@ -55,7 +55,7 @@ def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) 
     if "out" in given:
         raise InputError("out cannot be given with resume: the run goes on in its own folder")
     if file is None:
-        from hkconv.training.run import read_recipe
+        from hkconv.tasks.run import read_recipe
 
         values = read_recipe(resume).as_dict()
     return make_recipe({**values, **given, "out": resume})

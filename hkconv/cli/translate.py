@@ -15,9 +15,9 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
-from hkconv.training.launch import find_place
 
 if TYPE_CHECKING:
     from hkconv.language.scores import Score
@@ -173,10 +173,10 @@ def run(
     Example: echo "A man is running." | hkconv translate run runs/hkn-en-de
     """
     from hkconv.data.parallel_text import decode_lines
+    from hkconv.engine.devices import find_device
     from hkconv.language.beam import BeamSettings
     from hkconv.language.runs import load_run
     from hkconv.language.translate import Translator
-    from hkconv.training.devices import find_device
 
     settings = BeamSettings(beam, length_penalty)
     translator = Translator(load_run(folder, weights, find_device(device)), settings)

@@ -5,9 +5,9 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from hkconv.engine.launch import find_place
 from hkconv.language.log import LogEntry
 from hkconv.language.trainer import Watcher
-from hkconv.training.launch import find_place
 
 
 class TranslationProgress(Watcher):

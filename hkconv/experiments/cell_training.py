@@ -11,18 +11,18 @@ import torch
 
 from hkconv.benchmarking.memory import peak_cuda, peak_rss
 from hkconv.data import hide_test
+from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
+from hkconv.engine.devices import describe_device, find_device
+from hkconv.engine.environment import source_commit, versions
+from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import TableCell
 from hkconv.experiments.workers import SpoiledError
-from hkconv.training.building import describe_dataset, load_dataset
-from hkconv.training.capture import CaptureBrokenError, CaptureRefusedError
-from hkconv.training.devices import describe_device, find_device
-from hkconv.training.environment import source_commit, versions
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import train_cell
-from hkconv.training.seeds import deterministic_algorithms
-from hkconv.training.tasks import Dataset
+from hkconv.tasks.building import describe_dataset, load_dataset
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_cell
+from hkconv.tasks.tasks import Dataset
 
 _LOADED_BY = (
     *("dataset", "protocol", "num_splits", "seed"),

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from hkconv.experiments.store import RUNTIME, training_identity
-from hkconv.training.summary import Spread
+from hkconv.tasks.summary import Spread
 
 Record = Mapping[str, Any]
 

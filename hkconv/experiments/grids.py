@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hkconv.experiments.cells import CellFigures, Place
 from hkconv.experiments.pages import Bold, Table
 from hkconv.experiments.store import RUNTIME
-from hkconv.training.summary import Spread
+from hkconv.tasks.summary import Spread
 
 PaperFigure = Sequence[float | None] | None
 PaperTable = Mapping[str, Mapping[str, PaperFigure]]

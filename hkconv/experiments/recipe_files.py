@@ -38,8 +38,8 @@ from hkconv.data.protocols import check_protocol
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models import MODELS
 from hkconv.models.tasks import TASKS
-from hkconv.training.building import HKN_FIELDS
-from hkconv.training.recipe import Recipe, make_recipe, read_recipe_file
+from hkconv.tasks.building import HKN_FIELDS
+from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 
 RECIPES = Path(__file__).parent / "recipes"
 VARIANTS = "variants"
@@ -77,7 +77,7 @@ class System:
 
     Args:
         model: name of the model.
-        settings: fields of :class:`~hkconv.training.recipe.Recipe` as a person gave them.
+        settings: fields of :class:`~hkconv.tasks.recipe.Recipe` as a person gave them.
         tuned: fields as a search on validation data chose them, by protocol.
     """
 
@@ -107,7 +107,7 @@ class TableRecipe:
         file: where it was read from.
         table, dataset, metric: what it is about.
         paper: mean and deviation in % by label, None where the paper has no figure, NaN where it has NaN.
-        settings: fields of :class:`~hkconv.training.recipe.Recipe` that all systems share.
+        settings: fields of :class:`~hkconv.tasks.recipe.Recipe` that all systems share.
         chosen_here: names of settings, or ``LABEL.FIELD``, that the paper leaves open.
         systems: by label, in the table's order.
         protocols: by name.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
 from hkconv.experiments.cells import CellFigures, Collected, Place, Record, collect_cells
 from hkconv.experiments.contests import CAUTION, against_baselines, against_paper
@@ -18,7 +19,6 @@ from hkconv.experiments.parts import validation_of_parts
 from hkconv.experiments.store import RUNTIME
 from hkconv.experiments.store import Record as StoredRecord
 from hkconv.experiments.tuning_report import tuning_section
-from hkconv.training.files import make_folder, write_bytes
 
 TITLES = {
     "node": "Node classification",

@@ -8,6 +8,10 @@ from pathlib import Path
 import torch
 
 from hkconv.data import describe
+from hkconv.engine.capture import check_capture
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import make_folder
+from hkconv.engine.interrupts import held_back
 from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.cell_training import Outcome, failure, train_to_record
@@ -17,10 +21,6 @@ from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
 from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Place, TableCell, list_cells
 from hkconv.experiments.time_left import TimeLeft
 from hkconv.experiments.workers import Lost, results_of
-from hkconv.training.capture import check_capture
-from hkconv.training.devices import find_device
-from hkconv.training.files import make_folder
-from hkconv.training.interrupts import held_back
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import torch
 from hkconv.benchmarking.epochs import EpochPlan, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
+from hkconv.engine.capture import batches_return
+from hkconv.engine.devices import describe_device
+from hkconv.engine.environment import source_commit
 from hkconv.experiments.store import RUNTIME, Record
 from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
-from hkconv.training.capture import batches_return
-from hkconv.training.devices import describe_device
-from hkconv.training.environment import source_commit
-from hkconv.training.recipe import FIRST_RELEASE, Recipe, make_recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 
 # The systems of the paper's table, and one that is not hyperbolic for scale.
 SYSTEMS = {"HKN": "hkn", "HyboNet": "hybonet", "H2H-GCN": "h2h-gcn", "HGCN": "hgcn", "GCN": "gcn"}

@@ -15,6 +15,13 @@ import yaml
 
 from hkconv import models
 from hkconv.data import hide_test
+from hkconv.engine.capture import check_capture
+from hkconv.engine.devices import find_device
+from hkconv.engine.files import make_folder, write_bytes
+from hkconv.engine.interrupts import Interrupt, held_back
+from hkconv.engine.loop import Epoch
+from hkconv.engine.reporting import Reporter
+from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.experiments.search_workers import run_workers
 from hkconv.experiments.spaces import Choices, Dimension, Space, describe_space, make_space
@@ -33,18 +40,11 @@ from hkconv.experiments.studies import (
     sqlite_url,
     storage_trouble,
 )
-from hkconv.training.building import load_dataset, model_config
-from hkconv.training.capture import check_capture
-from hkconv.training.devices import find_device
-from hkconv.training.files import make_folder, write_bytes
-from hkconv.training.interrupts import Interrupt, held_back
-from hkconv.training.loop import Epoch
-from hkconv.training.recipe import OPTIONS_OF_PAPER, Recipe
-from hkconv.training.reporting import Reporter
-from hkconv.training.run import FREE_ON_RESUME, train_cell
-from hkconv.training.seeds import deterministic_algorithms
-from hkconv.training.summary import Cell
-from hkconv.training.tasks import Dataset
+from hkconv.tasks.building import load_dataset, model_config
+from hkconv.tasks.recipe import OPTIONS_OF_PAPER, Recipe
+from hkconv.tasks.run import FREE_ON_RESUME, train_cell
+from hkconv.tasks.summary import Cell
+from hkconv.tasks.tasks import Dataset
 
 STUDY_FILE = "study.db"
 BEST_FILE = "best.yaml"

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hkconv.data import NodeDataset
+from hkconv.engine.rules import rule_of
 from hkconv.errors import InputError
-from hkconv.training.building import HKN_FIELDS
-from hkconv.training.recipe import Recipe
-from hkconv.training.rules import rule_of
-from hkconv.training.tasks import Dataset
+from hkconv.tasks.building import HKN_FIELDS
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import Dataset
 
 # Fields of HKN that tell apart its forms and the variants of the paper's ablations: a search is for one of them.
 VARIANT_FIELDS = ("form", "points", "relative")
@@ -87,7 +87,7 @@ def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] =
         fixed: fields that the user has decided on.
 
     Returns:
-        At least one field of :class:`~hkconv.training.recipe.Recipe` with its values.
+        At least one field of :class:`~hkconv.tasks.recipe.Recipe` with its values.
     """
     if name not in SPACES:
         raise InputError(f"space must be {' or '.join(SPACES)}, got {name!r}")

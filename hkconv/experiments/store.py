@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hkconv.engine.files import append_json, make_folder
 from hkconv.errors import InputError
-from hkconv.training.files import append_json, make_folder
-from hkconv.training.recipe import FIRST_RELEASE, Recipe
-from hkconv.training.run import FREE_ON_RESUME
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
+from hkconv.tasks.run import FREE_ON_RESUME
 
 SCHEMA = 1
 RUNTIME = "runtime"

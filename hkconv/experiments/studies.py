@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hkconv.engine.seeds import stream_seed
 from hkconv.errors import InputError
-from hkconv.training.seeds import stream_seed
 
 try:
     import optuna

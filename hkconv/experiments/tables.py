@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hkconv.engine.capture import batches_return
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
-from hkconv.training.building import HKN_FIELDS
-from hkconv.training.capture import batches_return
-from hkconv.training.recipe import FIRST_RELEASE, Recipe, make_recipe
-from hkconv.training.summary import Cell
+from hkconv.tasks.building import HKN_FIELDS
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
+from hkconv.tasks.summary import Cell
 
 TABLES = (*TRAINED_TABLES, RUNTIME)
 ALL = "all"
@@ -40,7 +40,7 @@ class TableCell:
 
     @property
     def training(self) -> Cell:
-        """What :func:`hkconv.training.run.train_cell` takes."""
+        """What :func:`hkconv.tasks.run.train_cell` takes."""
         return Cell(self.recipe.models[0], self.split, self.seed)
 
     def head(self) -> Record:

@@ -27,6 +27,7 @@ import yaml
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
 from hkconv.data.protocols import CHOICES as PROTOCOLS
+from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.cell_training import train_to_record
@@ -43,8 +44,7 @@ from hkconv.experiments.recipe_files import (
 from hkconv.experiments.reproduce import Order, Summary, Watcher, fill_store
 from hkconv.experiments.store import TUNING, Record
 from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
-from hkconv.training.files import make_folder, write_bytes
-from hkconv.training.recipe import make_recipe, read_recipe_file
+from hkconv.tasks.recipe import make_recipe, read_recipe_file
 
 Values = list[Any]
 Space = dict[str, Values]

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hkconv.engine.distributed import ALONE, Processes
 from hkconv.errors import InputError
 from hkconv.language.corpus import Corpus
 from hkconv.models.translation.tokens import BEGIN, END, PAD
-from hkconv.training.distributed import ALONE, Processes
 
 # Widths are multiples of 8, above 64 of 32: a kernel or graph that is made for a shape meets few of them.
 _STEP, _LONG_STEP, _LONG = 8, 32, 64

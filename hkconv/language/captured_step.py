@@ -9,13 +9,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from hkconv.engine.capture import Captured
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.optimizer import RiemannianAdam
+from hkconv.engine.rewind import Rewind
 from hkconv.errors import InputError
 from hkconv.language.batches import Batch
 from hkconv.language.step import BETAS, EPSILON, Step, parameter_groups
-from hkconv.training.capture import Captured
-from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.optimizer import RiemannianAdam
-from hkconv.training.rewind import Rewind
 
 
 def check_capture(device: torch.device) -> None:

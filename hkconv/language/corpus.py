@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hkconv.data.parallel_text import ParallelText
+from hkconv.engine.files import make_folder, read_json, whole_file, write_json
 from hkconv.errors import InputError
-from hkconv.training.files import make_folder, read_json, whole_file, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

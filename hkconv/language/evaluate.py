@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hkconv.data.parallel_text import find_parallel_text, read_lines
+from hkconv.engine.devices import describe_device, find_device
+from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
 from hkconv.language.beam import BeamSettings
 from hkconv.language.runs import HYPOTHESES_FOLDER, load_run, read_recipe
 from hkconv.language.translate import Translator
-from hkconv.training.devices import describe_device, find_device
-from hkconv.training.files import make_folder, write_bytes
 
 # Sentences between two reports of progress.
 _CHUNK = 1024

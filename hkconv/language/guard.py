@@ -1,16 +1,16 @@
 """What happens when a number of a translator's training is not finite: some steps back, smaller ones, and then the end.
 
-The policy is that of :mod:`hkconv.training.guard`, with lines of the log in the place of epochs: what comes to the host
+The policy is that of :mod:`hkconv.engine.guard`, with lines of the log in the place of epochs: what comes to the host
 for a line is what is looked at.
 """
 
 import math
 from collections.abc import Callable
 
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.finite import Watch, non_finite_parameter
+from hkconv.engine.guard import DivergenceError
 from hkconv.language.walk import Walk
-from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.finite import Watch, non_finite_parameter
-from hkconv.training.guard import DivergenceError
 
 ADVICE = "a smaller lr or a longer warmup may help"
 

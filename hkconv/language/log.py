@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hkconv.training.files import append_json, write_bytes
+from hkconv.engine.files import append_json, write_bytes
 
 
 @dataclass(frozen=True)

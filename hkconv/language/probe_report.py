@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hkconv.engine.files import make_folder, write_bytes, write_json
 from hkconv.language.probe_data import TokenizedTrees
 from hkconv.language.probing import ProbeResult, Scores
 from hkconv.language.tree_picture import TreePicture, draw_trees
-from hkconv.training.files import make_folder, write_bytes, write_json
 
 HEADINGS = ("encoder", "layer", "probe", "UUAS", "DSpr.", "Root %", "NSpr.")
 NOTES = (

@@ -7,15 +7,15 @@ from pathlib import Path
 import torch
 
 from hkconv.data.treebanks import read_treebank, treebank_files
+from hkconv.engine.devices import describe_device, find_device
+from hkconv.engine.environment import source_commit, versions
+from hkconv.engine.files import make_folder
 from hkconv.errors import InputError
 from hkconv.language.probe_data import TextForm, TokenizedTrees, find_text_form, tokenize_trees
 from hkconv.language.probe_report import write_probe_report
 from hkconv.language.probing import ProbeResult, probe_encoders
 from hkconv.language.runs import TranslationRun, build_model, load_run
 from hkconv.models.translation import Seq2Seq
-from hkconv.training.devices import describe_device, find_device
-from hkconv.training.environment import source_commit, versions
-from hkconv.training.files import make_folder
 
 TRAINED, UNTRAINED = "trained", "untrained"
 # Without a choice, the first few test sentences of these lengths are drawn: long enough to be a tree, short enough for

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from hkconv.engine.rules import check_fields, choice, flag, number, text, whole
 from hkconv.errors import InputError, did_you_mean
-from hkconv.training.rules import check_fields, choice, flag, number, text, whole
 
 MODEL_NAMES = ("hkn", "hybonet", "hatt", "transformer", "convseq2seq", "dynamicconv", "hnn++", "bibert")
 

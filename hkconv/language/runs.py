@@ -25,6 +25,15 @@ import torch
 from torch import Tensor
 
 from hkconv import __version__
+from hkconv.engine.environment import source_commit, versions
+from hkconv.engine.files import append_json, make_folder, read_json, write_json
+from hkconv.engine.tensor_files import (
+    check_shapes,
+    count_numbers,
+    read_facts,
+    read_tensors,
+    write_tensors,
+)
 from hkconv.errors import InputError
 from hkconv.language.averaging import load_average
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
@@ -32,15 +41,6 @@ from hkconv.language.tokenizer import load_tokenizer
 from hkconv.models.checkpoint_files import check_sizes
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.seq2seq import Seq2Seq
-from hkconv.training.environment import source_commit, versions
-from hkconv.training.files import append_json, make_folder, read_json, write_json
-from hkconv.training.tensor_files import (
-    check_shapes,
-    count_numbers,
-    read_facts,
-    read_tensors,
-    write_tensors,
-)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

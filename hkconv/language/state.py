@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hkconv.errors import InputError
-from hkconv.language.batches import Position
-from hkconv.language.runs import check_vocabulary, vocabulary_facts
-from hkconv.models.translation.seq2seq import Seq2Seq
-from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.tensor_files import by_part, check_shapes, read_tensors, write_tensors
-from hkconv.training.training_state import (
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.tensor_files import by_part, check_shapes, read_tensors, write_tensors
+from hkconv.engine.training_state import (
     generator_tensors,
     optimizer_tensors,
     restore_generators,
     restore_optimizer,
 )
+from hkconv.errors import InputError
+from hkconv.language.batches import Position
+from hkconv.language.runs import check_vocabulary, vocabulary_facts
+from hkconv.models.translation.seq2seq import Seq2Seq
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -8,9 +8,9 @@ import geoopt
 import torch
 from torch import Tensor
 
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.language.batches import Batch
-from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.optimizer import RiemannianAdam
 
 # As Vaswani et al. (2017).
 BETAS, EPSILON = (0.9, 0.98), 1e-9
@@ -81,7 +81,7 @@ class Step:
 
 
 def parameter_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
-    r"""The parameters of a model for :class:`~hkconv.training.optimizer.RiemannianAdam`, with what multiplies the
+    r"""The parameters of a model for :class:`~hkconv.engine.optimizer.RiemannianAdam`, with what multiplies the
     learning rate of each group as ``stretch``.
 
     Adam moves every coordinate of a vector by about the learning rate, and so the vector by :math:`\sqrt n` of it; a

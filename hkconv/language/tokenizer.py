@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hkconv.data.parallel_text import ParallelText
+from hkconv.engine.files import write_bytes
 from hkconv.errors import InputError
 from hkconv.models.translation.tokens import BEGIN, END, PAD, UNKNOWN
-from hkconv.training.files import write_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hkconv.data.parallel_text import find_parallel_text
+from hkconv.engine.distributed import Processes, joined
+from hkconv.engine.files import is_empty, remove_parts
+from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
@@ -19,9 +22,6 @@ from hkconv.language.corpus import Corpus, encode_corpus
 from hkconv.language.recipe import TranslationRecipe, check_resumed
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
 from hkconv.language.trainer import Trainer, Watcher
-from hkconv.training.distributed import Processes, joined
-from hkconv.training.files import is_empty, remove_parts
-from hkconv.training.seeds import deterministic_algorithms
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.finite import largest_parameter
+from hkconv.engine.interrupts import Interrupt, held_back
+from hkconv.engine.seeds import seed_everything
 from hkconv.language import runs
 from hkconv.language.batches import Batch, Buckets, Position, prefetch
 from hkconv.language.captured_step import CapturedStep
@@ -21,10 +25,6 @@ from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.state import Progress, restore_state, save_state
 from hkconv.language.step import Step
 from hkconv.language.walk import Walk
-from hkconv.training.distributed import ALONE, Processes
-from hkconv.training.finite import largest_parameter
-from hkconv.training.interrupts import Interrupt, held_back
-from hkconv.training.seeds import seed_everything
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -98,7 +98,7 @@ class Trainer:
 
         Ctrl-C waits for the end of a step and for the state to be on the disk. If a number that is looked at is not
         finite, the steps since the last line of the log are taken again with half the learning rate, once; the second
-        time a :class:`~hkconv.training.guard.DivergenceError` ends the training.
+        time a :class:`~hkconv.engine.guard.DivergenceError` ends the training.
         """
         recipe = self.recipe
         self.watcher.started(self.progress.step, recipe.steps)

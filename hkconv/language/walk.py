@@ -7,12 +7,12 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from hkconv.engine.rewind import Rewind
 from hkconv.language.batches import Batch, Buckets, Position, prefetch, training_batches
 from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.schedule import noam
 from hkconv.language.state import Progress
 from hkconv.language.step import Step
-from hkconv.training.rewind import Rewind
 
 
 class Walk:

@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from hkconv.serving.service import GraphService, NodeService
-from hkconv.training.predict import Predictions
+from hkconv.tasks.predict import Predictions
 
 
 class Health(BaseModel):

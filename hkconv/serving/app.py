@@ -23,7 +23,7 @@ from hkconv.serving.questions import graphs_question, new_nodes_question, nodes_
 from hkconv.serving.refusals import Refusal, RefusalError
 from hkconv.serving.service import GraphService, NodeService
 from hkconv.serving.worker import Worker
-from hkconv.training.predict import Predictions
+from hkconv.tasks.predict import Predictions
 
 RUN, SCHEMA = "/run", "/openapi.json"
 JSON = "application/json"

@@ -17,8 +17,8 @@ from hkconv.errors import InputError
 from hkconv.serving.limits import Limits
 from hkconv.serving.posted import graphs_of, with_new_nodes
 from hkconv.serving.refusals import RefusalError
-from hkconv.training.predict import Predictions, Predictor, load_predictor
-from hkconv.training.run import read_recipe
+from hkconv.tasks.predict import Predictions, Predictor, load_predictor
+from hkconv.tasks.run import read_recipe
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ def load_service(
     """Load a run on own data and ask it once, which compiles what must be compiled.
 
     Args:
-        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        folder: a folder that :func:`~hkconv.tasks.run.train_run` made.
         data: the graph whose nodes are asked for, a file or folder; by default what was trained on.
         model: the only one whose trainings are considered.
         device: where to compute.

@@ -41,7 +41,7 @@ def class_distances_figure(
     answer follows from all layers and need not be the nearest of them. Distances of all chosen trainings are averaged.
 
     Args:
-        run: a folder that :func:`~hkconv.training.run.train_run` made.
+        run: a folder that :func:`~hkconv.tasks.run.train_run` made.
         model: its name; by default the run's first.
         split, seed: only the trainings with these.
         data: folder of the datasets; by default the one the run used.

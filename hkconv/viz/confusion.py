@@ -35,7 +35,7 @@ def confusion_figure(
     Cells are coloured by their share of the row. A member of several test sets counts once for each.
 
     Args:
-        run: a folder that :func:`~hkconv.training.run.train_run` made.
+        run: a folder that :func:`~hkconv.tasks.run.train_run` made.
         model: its name; by default the run's first.
         split, seed: only the trainings with these.
         data: folder of the datasets; by default the one the run used.

@@ -4,8 +4,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hkconv.engine.files import write_bytes
 from hkconv.errors import InputError
-from hkconv.training.files import write_bytes
 from hkconv.viz.style import in_style
 
 if TYPE_CHECKING:

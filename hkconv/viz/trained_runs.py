@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from hkconv.data import GraphDataset, NodeDataset
+from hkconv.engine.devices import find_device
 from hkconv.errors import InputError
 from hkconv.nn import HDistance
-from hkconv.training.building import load_dataset
-from hkconv.training.devices import find_device
-from hkconv.training.evaluate import load_training
-from hkconv.training.recipe import make_recipe
-from hkconv.training.run import read_recipe, trained_cells
-from hkconv.training.summary import Cell
-from hkconv.training.tasks import GraphTask, NodeTask, Task
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.evaluate import load_training
+from hkconv.tasks.recipe import make_recipe
+from hkconv.tasks.run import read_recipe, trained_cells
+from hkconv.tasks.summary import Cell
+from hkconv.tasks.tasks import GraphTask, NodeTask, Task
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def choose_trainings(folder: Path, choice: Choice) -> list[Cell]:
     """The trainings of a run that a choice means, at least one.
 
     Args:
-        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        folder: a folder that :func:`~hkconv.tasks.run.train_run` made.
         choice: which of them.
 
     Returns:
@@ -78,7 +78,7 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
     """Let the checkpoints of one model of a run answer on their test data.
 
     Args:
-        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        folder: a folder that :func:`~hkconv.tasks.run.train_run` made.
         choice: which trainings; without a model those of the run's first.
         data: folder of the datasets; by default the one the run used.
         device: where to compute.

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hkconv.training.loop import Epoch
-from hkconv.training.run import read_history, read_recipe, read_result
+from hkconv.engine.loop import Epoch
+from hkconv.tasks.run import read_history, read_recipe, read_result
 from hkconv.viz.style import Series, add_legend, new_figure, series, styled
 from hkconv.viz.trained_runs import Choice, choose_trainings
 
@@ -26,7 +26,7 @@ def training_curves_figure(
     Every training is a line, every model has its look, and a mark is the best epoch, whose weights were kept.
 
     Args:
-        run: a folder that :func:`~hkconv.training.run.train_run` made.
+        run: a folder that :func:`~hkconv.tasks.run.train_run` made.
         model: only trainings of this model.
         split, seed: only the trainings with these.
 

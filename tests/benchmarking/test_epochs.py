@@ -3,7 +3,7 @@ import torch
 from hkconv.benchmarking.epochs import EpochPlan, epoch_ratios, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 
 def plan(datasets, models, **fields):

@@ -6,8 +6,8 @@ import torch
 
 from hkconv.benchmarking.long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
 from hkconv.errors import InputError
-from hkconv.training.recipe import Recipe
-from hkconv.training.tasks import NodeTask
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import NodeTask
 
 
 def plan(datasets=("tree",), variants=tuple(VARIANTS), **fields):

@@ -1,8 +1,8 @@
 import pytest
 
 from hkconv.benchmarking.report import NOT_YET, SECTIONS, render_page, render_short_epochs, replace_section
+from hkconv.engine.files import write_json
 from hkconv.errors import InputError
-from hkconv.training.files import write_json
 
 SHAPE = {"nodes": 2277, "edges": 62000, "kernels": 6, "dim": 16}
 COMMON = {

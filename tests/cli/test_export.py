@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hkconv.data import hierarchy
-from hkconv.training.checkpoint import load_checkpoint
+from hkconv.engine.checkpoint import load_checkpoint
 
 QUICK = ("--epochs", 1, "--num-splits", 2, "--hidden-dim", 4, "--num-layers", 1, "--device", "cpu", "--out", "run")
 

@@ -18,11 +18,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from toy_translation import SMALL, write_toy
 
+from hkconv.engine.checkpoint import load_checkpoint
+from hkconv.engine.files import is_part
+from hkconv.engine.unfinished import FILE
 from hkconv.experiments import store
 from hkconv.language.log import read_log
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.files import is_part
-from hkconv.training.unfinished import FILE
 
 TABLE = """\
 table: node

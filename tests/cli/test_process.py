@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from hkconv.training.checkpoint import load_checkpoint
+from hkconv.engine.checkpoint import load_checkpoint
 
 COMMAND = (sys.executable, "-m", "hkconv")
 

@@ -3,9 +3,9 @@ import io
 from rich.console import Console
 
 from hkconv.cli.progress import ProgressReporter
-from hkconv.training.loop import Epoch
-from hkconv.training.recipe import Recipe
-from hkconv.training.summary import Cell
+from hkconv.engine.loop import Epoch
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.summary import Cell
 
 
 def test_a_terminal_sees_loss_and_validation_metric(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from made_records import made_cell, made_record
 
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 RECORDS = made_cell([0.8, 0.7, 0.9]) + made_cell([0.6, 0.7, 0.5], variant="GCN", model="gcn")
 

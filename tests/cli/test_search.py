@@ -14,7 +14,7 @@ import yaml
 from optuna.trial import TrialState
 
 from hkconv.cli import search as module
-from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.tasks.recipe import Recipe, make_recipe
 
 COMMAND = (sys.executable, "-m", "hkconv", "search", "--model", "mlp", "--hidden-dim", "4", "--num-splits", "1")
 STUDY = Path("searches/tree-mlp-grid/study.db")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from toy_translation import SMALL, write_toy
 
+from hkconv.engine.checkpoint import load_checkpoint
+from hkconv.engine.unfinished import FILE
 from hkconv.experiments import store
 from hkconv.language.runs import load_run
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.unfinished import FILE
 
 from .test_kills import check_files
 

@@ -10,12 +10,12 @@ from torch_geometric.data import Data
 
 from hkconv.cli import train as module
 from hkconv.data import load
+from hkconv.engine.checkpoint import load_checkpoint
+from hkconv.engine.devices import describe_device
 from hkconv.nn import HKBlock, HKConv
-from hkconv.training import building
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.devices import describe_device
-from hkconv.training.recipe import Recipe
-from hkconv.training.tasks import NodeTask
+from hkconv.tasks import building
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import NodeTask
 
 QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
 

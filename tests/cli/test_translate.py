@@ -11,7 +11,7 @@ from toy_translation import make_pairs, prepared, spoils, toy_options, write_pai
 from typer.testing import CliRunner
 
 from hkconv.cli.main import app
-from hkconv.training.devices import describe_device
+from hkconv.engine.devices import describe_device
 
 
 def as_arguments(options):

@@ -3,6 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
+from hkconv.engine.devices import describe_device
+from hkconv.engine.reporting import Reporter
 from hkconv.errors import InputError
 from hkconv.experiments import cell_training
 from hkconv.experiments.cell_training import one_thread, train_to_record
@@ -10,11 +13,8 @@ from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import append, read
 from hkconv.experiments.tables import Choice, Place, list_cells
 from hkconv.experiments.workers import SpoiledError
-from hkconv.training.building import load_dataset
-from hkconv.training.capture import CaptureBrokenError, CaptureRefusedError
-from hkconv.training.devices import describe_device
-from hkconv.training.reporting import Reporter
-from hkconv.training.run import train_cell
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.run import train_cell
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_file, read_table
 from hkconv.experiments.tuning import read_tuning
 from hkconv.models import MODELS
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 
 TU = ["ptc", "enzymes", "proteins", "imdb-binary", "imdb-multi"]
 NODE = ["cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora", "pubmed"]

@@ -16,8 +16,8 @@ from hkconv.errors import InputError
 from hkconv.experiments import search, studies
 from hkconv.experiments.search import plan_search, run_search
 from hkconv.experiments.studies import MACHINE
-from hkconv.training import building, train_run
-from hkconv.training.recipe import OPTIONS_OF_PAPER, Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks import building, train_run
+from hkconv.tasks.recipe import OPTIONS_OF_PAPER, Recipe, make_recipe, read_recipe_file, upgraded
 
 QUICK = Recipe(models=("mlp",), epochs=10, num_splits=2, hidden_dim=32, device="cpu")
 

@@ -7,8 +7,8 @@ from torch_geometric.data import Data
 from hkconv.data import NodeDataset, Split, hierarchy
 from hkconv.errors import InputError
 from hkconv.experiments.spaces import Choices, Range, describe_space, make_space
-from hkconv.training.building import HKN_FIELDS
-from hkconv.training.recipe import Recipe, make_recipe
+from hkconv.tasks.building import HKN_FIELDS
+from hkconv.tasks.recipe import Recipe, make_recipe
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hkconv.errors import InputError
 from hkconv.experiments.store import append, failed, finished, identity, read, training_identity
-from hkconv.training.recipe import FIRST_RELEASE, Recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
 
 
 def record(**changes):

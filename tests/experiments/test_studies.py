@@ -16,7 +16,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
-from hkconv.training.recipe import make_recipe
+from hkconv.tasks.recipe import make_recipe
 
 TRIALS = 8
 
@@ -24,7 +24,7 @@ TRIALS = 8
 SEARCHER = f"""
 import json, sys
 from hkconv.experiments.search import plan_search, run_search
-from hkconv.training.recipe import Recipe
+from hkconv.tasks.recipe import Recipe
 recipe = Recipe(models=("mlp",), epochs=5, hidden_dim=4, num_splits=1, device="cpu")
 print("ready", flush=True)
 for line in sys.stdin:

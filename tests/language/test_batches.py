@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from hkconv.engine.distributed import Processes
+from hkconv.engine.launch import Place
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets, Position, padded_width, prefetch, training_batches
 from hkconv.language.loss import summed_loss
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import BEGIN, END, PAD
-from hkconv.training.distributed import Processes
-from hkconv.training.launch import Place
 
 
 @pytest.mark.parametrize("budget", [64, 100, 1000])

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 from toy_translation import toy_recipe
-from training.watching import needs_cuda
+from watching import needs_cuda
 
 from hkconv.errors import InputError
 from hkconv.language import captured_step

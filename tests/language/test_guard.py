@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from toy_translation import SPOILT, prepared, spoils, toy_recipe
-from training.watching import SpoilGradient, needs_cuda
+from watching import SpoilGradient, needs_cuda
 
+from hkconv.engine.guard import DivergenceError
+from hkconv.engine.tensor_files import read_tensors, write_tensors
 from hkconv.language.log import read_log
 from hkconv.language.schedule import noam
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
-from hkconv.training.guard import DivergenceError
-from hkconv.training.tensor_files import read_tensors, write_tensors
 
 # Lines after steps 3, 6 and 9; the last is a validation.
 PACE = {"dropout": 0.3, "steps": 9, "log_every": 3, "validate_every": 100}

@@ -7,12 +7,12 @@ from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 from toy_translation import toy_recipe
 
+from hkconv.engine.tensor_files import read_tensors
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.runs import list_weights, load_run
 from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
-from hkconv.training.tensor_files import read_tensors
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import torch
 from toy_translation import make_pairs, toy_options, toy_recipe, write_pairs
 
 from hkconv.data.parallel_text import find_parallel_text
+from hkconv.engine.tensor_files import read_tensors
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
 from hkconv.language.beam import BeamSettings
@@ -27,7 +28,6 @@ from hkconv.language.train import train_translator
 from hkconv.language.trainer import Watcher
 from hkconv.language.translate import Translator
 from hkconv.models.translation import TRANSLATION_MODELS
-from hkconv.training.tensor_files import read_tensors
 
 
 class Recorder(Watcher):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from toy_translation import toy_recipe
-from training.watching import Operations
+from watching import Operations
 
 from hkconv.language.train import train_translator
 from hkconv.language.walk import Walk

@@ -15,10 +15,10 @@ from hkconv.geometry.curvature import curvature_value
 from hkconv.models import HKN, create, hkn
 from hkconv.models.tasks import TASKS
 from hkconv.nn import HKBlock, HNorm
+from hkconv.tasks import recipe
+from hkconv.tasks.building import HKN_FIELDS
+from hkconv.tasks.recipe import Recipe
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
-from hkconv.training import recipe
-from hkconv.training.building import HKN_FIELDS
-from hkconv.training.recipe import Recipe
 
 # What HKN was in 0.1.0, by its defaults of then.
 PAPER = {"form": "paper", "num_layers": 2, "dropout": 0.0}

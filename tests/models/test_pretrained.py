@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hkconv.errors import InputError
 from hkconv.models import HKN, MODELS, create
-from hkconv.training.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from hyperbolic_cases import EDGES, NODES
 
+from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.ops import edge_sums
 from hkconv.ops.neighbourhood import neighbourhood
-from hkconv.training.seeds import deterministic_algorithms
 
 
 @pytest.fixture(params=[3, 2**14], ids=["blocks", "one block"], autouse=True)

@@ -11,7 +11,7 @@ from own_files import write_papers
 from served import papers_run, posted, serving
 from served import shapes as make_shapes
 
-from hkconv.training.predict import predict_run
+from hkconv.tasks.predict import predict_run
 
 NODES, NEW_NODES, GRAPHS = ("/predict/nodes", "/predict/new-nodes", "/predict/graphs")
 OFFERED = {"papers": (NODES, NEW_NODES), "arrays": (NODES, NEW_NODES), "shapes": (GRAPHS,)}

@@ -7,7 +7,7 @@ from served import ask_from_many_clients, run_to_its_end, serving_process
 
 from hkconv.errors import InputError
 from hkconv.serving.server import address_of, bind, is_loopback
-from hkconv.training.predict import predict_run
+from hkconv.tasks.predict import predict_run
 
 COLOURS = ("red", "green", "blue")
 

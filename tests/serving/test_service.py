@@ -9,9 +9,9 @@ from hkconv.errors import InputError
 from hkconv.serving.limits import Limits
 from hkconv.serving.refusals import RefusalError
 from hkconv.serving.service import load_service
-from hkconv.training import run as training_run
-from hkconv.training.building import model_config
-from hkconv.training.predict import predict_run
+from hkconv.tasks import run as training_run
+from hkconv.tasks.building import model_config
+from hkconv.tasks.predict import predict_run
 
 
 def refused(message):

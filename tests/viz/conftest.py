@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import train_run
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_run
 
 
 def _trained(folder: Path, **options) -> Path:

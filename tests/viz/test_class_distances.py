@@ -6,13 +6,13 @@ import torch
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, Split
+from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.training import building
-from hkconv.training.building import load_dataset
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import read_recipe, train_run
+from hkconv.tasks import building
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import read_recipe, train_run
 from hkconv.viz import class_distances_figure
 from hkconv.viz.class_distances import mean_distances
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from hkconv.training.building import load_dataset
-from hkconv.training.run import read_recipe, read_result
-from hkconv.training.summary import Cell
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.run import read_recipe, read_result
+from hkconv.tasks.summary import Cell
 from hkconv.viz import confusion_figure
 from hkconv.viz.confusion import confusion_matrix
 

@@ -3,13 +3,13 @@ import shutil
 import pytest
 import torch
 
+from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import dist
-from hkconv.training.building import load_dataset
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import read_recipe, read_result, train_run
-from hkconv.training.summary import Cell
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import read_recipe, read_result, train_run
+from hkconv.tasks.summary import Cell
 from hkconv.viz.trained_runs import Choice, choose_trainings, read_answers
 
 

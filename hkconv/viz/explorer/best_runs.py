@@ -7,15 +7,15 @@ from typing import cast
 
 import torch
 
+from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.experiments.cell_training import one_thread
 from hkconv.experiments.store import Record
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.training.building import load_dataset
-from hkconv.training.recipe import make_recipe, upgraded
-from hkconv.training.run import train_cell
-from hkconv.training.seeds import deterministic_algorithms
-from hkconv.training.summary import Cell
+from hkconv.tasks.building import load_dataset
+from hkconv.tasks.recipe import make_recipe, upgraded
+from hkconv.tasks.run import train_cell
+from hkconv.tasks.summary import Cell
 from hkconv.viz.explorer.page import write_page
 from hkconv.viz.explorer.run_scene import network_scene
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hkconv.engine.files import write_bytes
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.lorentz import dist
-from hkconv.training.files import write_bytes
 from hkconv.viz.explorer.pca import Coordinates, Frame, principal_frame
 from hkconv.viz.explorer.scene import PARTS, Layer, Scene
 

@@ -11,6 +11,7 @@ from torch_geometric.loader import DataLoader
 from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
 from hkconv.data.binary_features import write_out
+from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
 from hkconv.geometry.hyperboloid import lift, rescale
@@ -18,13 +19,12 @@ from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.readout import Readout
 from hkconv.nn import HDistance, HKBlock, HKConv, TwoWayConv
 from hkconv.nn.centroid import pool_with_mass
-from hkconv.training.building import describe_dataset, load_dataset
-from hkconv.training.checkpoint import load_checkpoint
-from hkconv.training.evaluate import check_same_data
-from hkconv.training.recipe import make_recipe
-from hkconv.training.run import METRICS_FILE, list_cells, read_recipe, read_result
-from hkconv.training.summary import CellResult
-from hkconv.training.tasks import GRAPHS_AT_ONCE, Dataset
+from hkconv.tasks.building import describe_dataset, load_dataset
+from hkconv.tasks.evaluate import check_same_data
+from hkconv.tasks.recipe import make_recipe
+from hkconv.tasks.run import METRICS_FILE, list_cells, read_recipe, read_result
+from hkconv.tasks.summary import CellResult
+from hkconv.tasks.tasks import GRAPHS_AT_ONCE, Dataset
 from hkconv.viz.explorer.scene import PARTS, Layer, Scene
 
 
@@ -38,7 +38,7 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     several, the answer follows from their sum, the note says so, and the nearest centre of one layer may be another.
 
     Args:
-        folder: a folder that :func:`~hkconv.training.run.train_run` made.
+        folder: a folder that :func:`~hkconv.tasks.run.train_run` made.
         data: folder of the datasets; by default the one the run used.
 
     Returns:

@@ -15,12 +15,12 @@ from hyperbolic_cases import (
 
 import hkconv
 from hkconv.data import load
+from hkconv.engine.loop import fit
+from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models import HKN, FlatBlock, FlatHKN
 from hkconv.testing import assert_permutation_equivariant
-from hkconv.training.loop import fit
-from hkconv.training.settings import Settings
 
 KERNEL_WEIGHTS = ("convs.0.weight", "convs.1.weight")
 

@@ -9,8 +9,8 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import dist, lift
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import train_run
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_run
 from hkconv.viz.explorer.page import describe_scene, render_page, write_page
 from hkconv.viz.explorer.run_scene import read_run_scene
 from hkconv.viz.explorer.scene import Layer, Scene

@@ -4,13 +4,13 @@ from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, hierarchy
 from hkconv.data.splits import link_splits
+from hkconv.engine.checkpoint import load_checkpoint, save_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import centroid, dist, lift
-from hkconv.training import building
-from hkconv.training.checkpoint import load_checkpoint, save_checkpoint
-from hkconv.training.recipe import Recipe
-from hkconv.training.run import train_run
+from hkconv.tasks import building
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_run
 from hkconv.viz.explorer.run_scene import read_run_scene
 
 RUN = "run"

@@ -1,0 +1,117 @@
+"""From a recipe to what it names: the dataset, the models and how to train them."""
+
+from dataclasses import fields
+from statistics import fmean
+from typing import Any, cast
+
+from hkconv import models
+from hkconv.data import GraphDataset, LinkDataset, Split, load
+from hkconv.data.dataset import PUBLISHED
+from hkconv.data.own.loading import is_own
+from hkconv.engine.settings import Settings
+from hkconv.errors import InputError
+from hkconv.tasks.own_data import load_own_data
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import Dataset
+
+COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
+HKN_FIELDS = (
+    *("form", "kernel_size", "act", "points", "relative", "attention", "root", "mass"),
+    *("directions", "structure", "reach", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
+)
+
+
+def load_dataset(recipe: Recipe) -> Dataset:
+    """The dataset of a recipe with its splits, from the catalog or from the user's own files."""
+    if is_own(recipe.dataset):
+        return load_own_data(recipe)
+    return load(
+        recipe.dataset,
+        root=recipe.data,
+        task=recipe.task,
+        protocol=recipe.protocol,
+        split_file=recipe.split_file,
+        num_splits=recipe.num_splits,
+        seed=recipe.seed,
+        undirected=recipe.undirected,
+        normalize_features=recipe.normalize_features,
+        log_features=recipe.log_features,
+    )
+
+
+def describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    """What is written of a dataset beside a result, and what a checkpoint must agree with."""
+    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
+    description = {
+        "name": dataset.name,
+        "task": dataset.task,
+        "source": dataset.source,
+        "protocol": dataset.protocol,
+        "num_graphs": len(graphs),
+        "num_nodes": sum(graph.x.size(0) for graph in graphs),
+        "num_edges": sum(graph.edge_index.size(1) for graph in graphs),
+        "num_features": dataset.num_features,
+        "num_classes": _num_classes(dataset),
+    }
+    if dataset.protocol == PUBLISHED:
+        # The paper's code divides nodes and graphs, never links.
+        description["overlap"] = _mean_overlap(cast(list[Split], dataset.splits))
+    return description
+
+
+def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
+    """The constructor's arguments of the model ``name``."""
+    chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
+    config = {
+        "in_features": dataset.num_features,
+        "num_classes": _num_logits(dataset),
+        "task": dataset.task,
+        **{field: getattr(recipe, field) for field in chosen},
+    }
+    # A system that takes rows of the adjacency as features can only be built for one graph.
+    uses_num_nodes = getattr(models.find(name), "uses_num_nodes", False) or config.get("structure", False)
+    if uses_num_nodes and not isinstance(dataset, GraphDataset):
+        config["num_nodes"] = dataset.graph.x.size(0)
+    # A form that has no directions says so itself.
+    if config.get("directions", False) and config["form"] == "paper":
+        _check_directed(dataset)
+    if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
+        raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
+    return config
+
+
+def fit_settings(recipe: Recipe, seed: int) -> Settings:
+    """How the recipe trains, with the seed of one training."""
+    given = {entry.name: getattr(recipe, entry.name) for entry in fields(Settings) if entry.name != "seed"}
+    return Settings(**given, seed=seed)
+
+
+def _check_directed(dataset: Dataset) -> None:
+    """Raise where both directions are one: a result of separate convolutions would claim what it does not show."""
+    if dataset.task == "link":
+        raise InputError("directions needs edges that point one way; the link task uses every link both ways")
+    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
+    if not any(graph.is_directed() for graph in graphs):
+        raise InputError(
+            f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
+            "(undirected: false leaves them as they are stored)"
+        )
+
+
+def _is_weighted(dataset: Dataset) -> bool:
+    first = dataset.graphs[0] if isinstance(dataset, GraphDataset) else dataset.graph
+    return dataset.task != "link" and first.edge_weight is not None
+
+
+def _mean_overlap(splits: list[Split]) -> dict[str, float]:
+    found = [split.overlap for split in splits]
+    return {name: fmean(overlap[name] for overlap in found) for name in found[0]}
+
+
+def _num_logits(dataset: Dataset) -> int | None:
+    """What a model calls its number of classes: one logit for every answer to every question."""
+    return dataset.num_classes * dataset.num_questions if isinstance(dataset, GraphDataset) else _num_classes(dataset)
+
+
+def _num_classes(dataset: Dataset) -> int | None:
+    return None if isinstance(dataset, LinkDataset) else dataset.num_classes

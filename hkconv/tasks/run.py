@@ -1,0 +1,412 @@
+"""A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
+
+A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.tasks.own_data` keeps of own data, and for
+each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
+while it lasts, what :mod:`hkconv.engine.unfinished` keeps of it.
+"""
+
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import torch
+
+from hkconv import models
+from hkconv.data import GraphDataset, NodeDataset
+from hkconv.data.neighbor_sampling import sampler_name
+from hkconv.data.own.loading import is_own
+from hkconv.engine.capture import check_capture
+from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
+from hkconv.engine.compilation import check_compiler
+from hkconv.engine.distributed import ALONE, Processes, joined
+from hkconv.engine.environment import versions
+from hkconv.engine.files import is_empty, make_folder, read_json, remove_parts, write_json
+from hkconv.engine.guard import DivergenceError
+from hkconv.engine.interrupts import held_back
+from hkconv.engine.loop import Epoch, FitResult, fit
+from hkconv.engine.reporting import Reporter
+from hkconv.engine.seeds import deterministic_algorithms, seed_everything, stream_seed
+from hkconv.engine.settings import Settings
+from hkconv.engine.unfinished import Unfinished
+from hkconv.errors import InputError
+from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.layerwise import check_sampled
+from hkconv.tasks.own_data import find_schema, keep_own_data
+from hkconv.tasks.recipe import Recipe, make_recipe, upgraded
+from hkconv.tasks.summary import Cell, CellResult, RunSummary, Spread, find_unlearned
+from hkconv.tasks.tasks import Dataset, make_task
+
+RECIPE_FILE = "recipe.json"
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.json"
+
+# With fewer epochs than this no other setting has had its chance yet.
+FEW_EPOCHS = 20
+
+# Where and how fast a run happens and where its files are does not change what it is.
+FREE_ON_RESUME = {"data", "out", "device", "capture", "compile", "keep_every"}
+
+
+def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
+    """Train what a recipe asks for and keep every result.
+
+    Nothing is written before data, models and folder are known to be usable. Ctrl-C ends the run in order:
+    the best weights of the current training are kept, and the summary says that the run was interrupted. So does the
+    loss of one of several processes, and then an error tells of it.
+
+    Args:
+        recipe: what to train.
+        reporter: told of every step.
+        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated, and the one that was
+            stopped goes on from where it was last kept.
+
+    Returns:
+        All results, as ``summary.json`` has them too.
+    """
+    with joined() as processes:
+        summary = _train_all(recipe, reporter if processes.is_first else None, resume, processes)
+        processes.check()
+    return summary
+
+
+def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processes: Processes) -> RunSummary:
+    started = time.perf_counter()
+    reporter = reporter or Reporter()
+    device = processes.find_device(recipe.device)
+    if is_own(recipe.dataset):
+        # A run is resumed and evaluated from other folders too.
+        recipe = replace(recipe, dataset=str(Path(os.path.expanduser(recipe.dataset)).absolute()))
+    dataset = processes.in_turn(lambda: load_dataset(recipe))
+    # OGB publishes one split a dataset, and that is what there is however many were asked for.
+    recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
+    _check_settings(recipe, dataset, device, processes)
+    folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
+    processes.goes_on = f"hkconv train --resume {folder}"
+    cells = list_cells(recipe)
+    open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
+    if processes.is_first:
+        for cell in set(results) - set(open_cells):
+            Unfinished(folder / cell.folder).remove()
+    reporter.run_started(recipe, open_cells)
+    interrupted = False
+    try:
+        with deterministic_algorithms(recipe.deterministic):
+            for cell in open_cells:
+                reporter.cell_started(cell)
+                results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter, processes)
+                reporter.cell_ended(results[cell])
+                if results[cell].interrupted:
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        interrupted = True
+        processes.leave()
+        # One may have been kept just before.
+        results |= {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
+    place, seconds = processes.describe(device), time.perf_counter() - started
+    summary = _summarize(recipe, dataset, folder, results, place, seconds, interrupted)
+    if processes.is_first:
+        write_json(folder / SUMMARY_FILE, summary.as_dict())
+    return summary
+
+
+def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, processes: Processes) -> None:
+    """Refuse settings that do not go together before anything is written."""
+    if recipe.capture:
+        check_capture(device, dataset.task, recipe.groupings)
+    if recipe.compile:
+        check_compiler()
+    fit_settings(recipe, recipe.seed)
+    if processes.count > 1:
+        if recipe.precision != "float32":
+            raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
+        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=recipe.neighbors).divide_among(processes)
+    for name in recipe.models:
+        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
+
+
+def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
+    """The folder of the run, ready to be written to, and the results that it has."""
+    folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
+    # The recipe makes the folder a run, which goes on wherever it is killed after that.
+    write_json(folder / RECIPE_FILE, recipe.as_dict())
+    if is_own(recipe.dataset) and find_schema(folder) is None:
+        # Own data are of nodes or graphs.
+        keep_own_data(folder, cast(NodeDataset | GraphDataset, dataset))
+    return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
+
+
+def list_cells(recipe: Recipe) -> list[Cell]:
+    """Every training of a recipe, model by model."""
+    seeds = range(recipe.seed, recipe.seed + recipe.seeds)
+    return [Cell(name, split, seed) for name in recipe.models for split in range(recipe.num_splits) for seed in seeds]
+
+
+def trained_cells(folder: Path, recipe: Recipe) -> list[Cell]:
+    """The trainings of a recipe that the run in ``folder`` has a result of."""
+    return [cell for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()]
+
+
+def read_recipe(folder: Path | str) -> Recipe:
+    """The recipe of the run in ``folder``, with that folder as its ``out``."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
+    return replace(make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe"))), out=str(folder))
+
+
+def read_result(folder: Path, cell: Cell) -> CellResult:
+    """The result of a training of the run in ``folder``."""
+    path = folder / cell.folder / METRICS_FILE
+    stored = read_json(path, "the training's metrics")
+    # Runs from before there was a guard have nothing of it.
+    stored.setdefault("guard", None)
+    for entry in fields(CellResult):
+        if entry.name not in stored:
+            raise InputError(f"the training's metrics are damaged: {path} lacks {entry.name!r}")
+        if not _is_of(entry.type, stored[entry.name]):
+            raise InputError(f"the training's metrics are damaged: {entry.name!r} of {path} must be {entry.type}")
+    return CellResult(**{entry.name: stored[entry.name] for entry in fields(CellResult)})
+
+
+def read_history(folder: Path, cell: Cell) -> list[Epoch]:
+    """Every epoch of a training of the run in ``folder``."""
+    path = folder / cell.folder / METRICS_FILE
+    stored = read_json(path, "the training's metrics")
+    try:
+        history = [Epoch(**epoch) for epoch in stored["history"]]
+        is_sound = all(_is_of(entry.type, getattr(epoch, entry.name)) for epoch in history for entry in fields(Epoch))
+    except (KeyError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"the training's metrics are damaged: {path} has no history of epochs")
+    return history
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value that came through JSON is of a field's type; a float may come without a fraction."""
+    accepted = get_args(kind) or (kind,)
+    is_whole = type(value) is int and float in accepted and abs(value) <= sys.float_info.max
+    return type(value) in accepted or is_whole
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: the model with the weights of its best epoch, how it was made, and what it came to.
+
+    Args:
+        model: on the device it was trained on.
+        config: arguments of the model's constructor.
+        settings: how it was trained.
+        result: its scores.
+        history: every epoch.
+    """
+
+    model: torch.nn.Module
+    config: dict[str, Any]
+    settings: Settings
+    result: CellResult
+    history: list[Epoch]
+
+
+def train_cell(
+    cell: Cell,
+    recipe: Recipe,
+    dataset: Dataset,
+    device: torch.device,
+    reporter: Reporter | None = None,
+    processes: Processes = ALONE,
+    unfinished: Unfinished | None = None,
+) -> Training:
+    """Train one model on one split with one seed. Writes nothing but what it is given a place for.
+
+    Args:
+        cell: which training of the recipe.
+        recipe: how to train. ``deterministic`` is the caller's to heed, around all of its trainings.
+        dataset: the recipe's, with its splits.
+        device: where to train.
+        reporter: told of every epoch.
+        processes: which train it together.
+        unfinished: where the training is kept while it lasts.
+
+    Returns:
+        The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``. A
+        :class:`~hkconv.engine.guard.DivergenceError` has the best so far too.
+    """
+    seed = stream_seed(cell.seed, cell.split)
+    seed_everything(seed)
+    config = model_config(recipe, cell.model, dataset)
+    model = models.create(cell.model, **config).to(device)
+    settings = fit_settings(recipe, seed)
+    processes.seed_dropout(seed)
+    on_epoch = (reporter or Reporter()).epoch_ended
+
+    def training(outcome: FitResult) -> Training:
+        result = CellResult(
+            **asdict(cell),
+            **{entry: getattr(outcome, entry) for entry in _SCORES},
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+        )
+        return Training(model, config, settings, result, outcome.history)
+
+    try:
+        return training(fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, processes, unfinished))
+    except DivergenceError as error:
+        error.best = None if error.best is None else training(error.best)
+        raise
+
+
+def _train_and_keep(
+    cell: Cell,
+    recipe: Recipe,
+    dataset: Dataset,
+    device: torch.device,
+    folder: Path,
+    reporter: Reporter,
+    processes: Processes,
+) -> CellResult:
+    unfinished = Unfinished(folder / cell.folder, recipe.keep_every, _about(dataset))
+
+    def keep(done: Training) -> CellResult:
+        place = {"device": processes.describe(device), "versions": versions()}
+        training = {"split": cell.split, **asdict(done.settings), **place}
+        info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
+        return processes.first(lambda: _keep(cell, done, info, folder, unfinished))
+
+    try:
+        return keep(train_cell(cell, recipe, dataset, device, reporter, processes, unfinished))
+    except DivergenceError as error:
+        if error.best is not None:
+            keep(error.best)
+            raise DivergenceError(f"{cell}: {error}; its best epoch is kept in {folder / cell.folder}") from None
+        raise DivergenceError(f"{cell}: {error}") from None
+
+
+def _keep(cell: Cell, done: Training, info: CheckpointInfo, folder: Path, unfinished: Unfinished) -> CellResult:
+    history = [asdict(epoch) for epoch in done.history]
+    with held_back():
+        # While the files of an interrupted training are replaced, there is no result.
+        (folder / cell.folder / METRICS_FILE).unlink(missing_ok=True)
+        save_checkpoint(folder / cell.folder, done.model, info)
+        write_json(folder / cell.folder / METRICS_FILE, {**asdict(done.result), "history": history})
+        if not done.result.interrupted:
+            unfinished.remove()
+    return done.result
+
+
+def _about(dataset: Dataset) -> dict[str, Any]:
+    """What must be the same for a training to go on. The same data may be read from another place."""
+    return {name: value for name, value in describe_dataset(dataset).items() if name != "source"}
+
+
+_SCORES = (
+    "metric",
+    "test_metric",
+    "test_loss",
+    "val_metric",
+    "val_loss",
+    "best_epoch",
+    "epochs",
+    "seconds",
+    "interrupted",
+    "guard",
+)
+
+
+def _new_folder(recipe: Recipe, dataset: str) -> Path:
+    if recipe.out is None:
+        name = f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
+        candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
+        return make_folder(next(path for path in candidates if not path.exists()), "out")
+    folder = Path(recipe.out)
+    if folder.is_dir() and not is_empty(folder):
+        raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
+    return make_folder(folder, "out")
+
+
+def _continued_folder(recipe: Recipe) -> Path:
+    if recipe.out is None:
+        raise InputError("out must name the folder of the run to resume")
+    stored = read_recipe(recipe.out)
+    for entry in fields(Recipe):
+        before, now = getattr(stored, entry.name), getattr(recipe, entry.name)
+        if entry.name not in FREE_ON_RESUME and before != now:
+            raise InputError(
+                f"{entry.name} cannot change when a run is resumed: {recipe.out} has {before!r}, got {now!r}"
+            )
+    folder = make_folder(Path(recipe.out), "out")
+    remove_parts(folder)
+    return folder
+
+
+def _summarize(
+    recipe: Recipe,
+    dataset: Dataset,
+    folder: Path,
+    results: dict[Cell, CellResult],
+    device: str,
+    seconds: float,
+    interrupted: bool,
+) -> RunSummary:
+    tasks = [make_task(dataset, split, torch.empty(0)) for split in dataset.splits]
+    cells = [results[cell] for cell in list_cells(recipe) if cell in results]
+    return RunSummary(
+        folder=folder,
+        recipe=recipe,
+        dataset=describe_dataset(dataset),
+        metric=tasks[0].metric,
+        chance_rule=tasks[0].chance,
+        chance=Spread.of([task.chance_score() for task in tasks]),
+        cells=cells,
+        device=device,
+        versions=versions(),
+        seconds=seconds,
+        interrupted=interrupted,
+        sampler=None if recipe.neighbors is None else sampler_name(),
+        unlearned=[
+            replace(entry, remedies=_remedies(recipe, dataset, entry.model))
+            for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
+        ],
+    )
+
+
+def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
+    """Options that may help a model which learned nothing; none that is on already or would change nothing."""
+    if recipe.epochs < FEW_EPOCHS:
+        return ["more --epochs", "another --lr"]
+    directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
+    return [*_scalings(recipe, dataset), *directions, "another --lr"]
+
+
+def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
+    """Whether ``undirected`` may have added edges that the model passes messages over."""
+    if isinstance(dataset, GraphDataset):
+        # Those of the catalog are left as they are, and bonds of molecules have no direction.
+        can_add = dataset.schema is not None and dataset.num_columns is None
+    else:
+        # Links are used both ways, and so are the edges of the embedded trees.
+        can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
+    return recipe.undirected and can_add and model != "mlp"
+
+
+def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
+    """The options that put the features on another scale; neither applies to categories."""
+    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
+        return []
+    features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
+    is_useful = {
+        "--log-features": not recipe.log_features and any(bool((x.abs() > 1).any()) for x in features),
+        "--normalize-features": not recipe.normalize_features and _can_divide_rows(features),
+    }
+    return [option for option in is_useful if is_useful[option]]
+
+
+def _can_divide_rows(features: list[torch.Tensor]) -> bool:
+    """Whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
+    sums = torch.cat([x.sum(dim=1) for x in features])
+    has_other_sums = bool(((sums != 0) & ((sums - 1).abs() > 1e-5)).any())
+    return features[0].size(1) > 1 and has_other_sums and not any(bool((x < 0).any()) for x in features)

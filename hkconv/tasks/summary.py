@@ -1,0 +1,195 @@
+"""What a run of many trainings came to, as numbers to print and as JSON to keep."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, cast
+
+from hkconv.tasks.recipe import Recipe
+
+# Above the rounding of a mean of float64 numbers; one example more or less is far above it.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a run."""
+
+    model: str
+    split: int
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Its folder inside the run's."""
+        return f"{self.model}/split{self.split}-seed{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.model} split {self.split} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The scores of one training; ``seed`` is the seed it was done with. A hidden test part has no scores.
+
+    ``interrupted`` says that Ctrl-C or the guard ended it, ``guard`` what the guard did when something was not finite.
+    """
+
+    model: str
+    split: int
+    seed: int
+    metric: str
+    test_metric: float | None
+    test_loss: float | None
+    val_metric: float
+    val_loss: float
+    best_epoch: int
+    epochs: int
+    seconds: float
+    parameters: int
+    interrupted: bool
+    guard: str | None = None
+
+    @property
+    def cell(self) -> Cell:
+        """Which training it was."""
+        return Cell(self.model, self.split, self.seed)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean of some numbers and their sample deviation, None for a single number."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Mean and deviation of at least one value."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """One row of the table: a model over all its trainings that were not interrupted."""
+
+    model: str
+    test: Spread
+    val: Spread
+    parameters: int
+    trainings: int
+    mean_epochs: float
+    seconds: float
+
+    @classmethod
+    def of(cls, results: Sequence[CellResult]) -> "ModelSummary":
+        """The row of at least one training of one model."""
+        return cls(
+            model=results[0].model,
+            # A run hides no test part.
+            test=Spread.of([cast(float, result.test_metric) for result in results]),
+            val=Spread.of([result.val_metric for result in results]),
+            parameters=results[0].parameters,
+            trainings=len(results),
+            mean_epochs=fmean(result.epochs for result in results),
+            seconds=sum(result.seconds for result in results),
+        )
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """A model that learned nothing in ``trainings`` of ``finished`` trainings, and the options to try."""
+
+    model: str
+    trainings: int
+    finished: int
+    remedies: list[str] = field(default_factory=list)
+
+
+def find_unlearned(cells: Iterable[CellResult], unlearned_scores: Sequence[float]) -> list[Unlearned]:
+    """The models that learned nothing.
+
+    A training has learned nothing if its validation metric, that of the best epoch, is at most one example above what
+    one answer for all examples gets: the most frequent class, or 0.5 for a ROC-AUC. A single lucky example is no
+    learning. A perfect score never counts as nothing, even if so many examples are of one class that one answer for all
+    is nearly perfect. A model has learned nothing if that holds for more than half of its finished trainings.
+
+    Args:
+        cells: trainings of any models; interrupted ones are left out.
+        unlearned_scores: of each split, see :meth:`hkconv.tasks.tasks.Task.unlearned_score`.
+
+    Returns:
+        Those models, in the order of the trainings, without remedies.
+    """
+    by_model: dict[str, list[bool]] = {}
+    for result in cells:
+        if not result.interrupted:
+            verdict = _is_unlearned(result.val_metric, unlearned_scores[result.split])
+            by_model.setdefault(result.model, []).append(verdict)
+    found = [Unlearned(model, sum(verdicts), len(verdicts)) for model, verdicts in by_model.items()]
+    return [entry for entry in found if 2 * entry.trainings > entry.finished]
+
+
+def _is_unlearned(metric: float, most: float) -> bool:
+    return metric < 1 and metric <= most + ROUNDING
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run: its recipe and data, a row for each model, and every training.
+
+    Args:
+        folder: where the files are.
+        recipe: what was asked for.
+        dataset: see :func:`hkconv.tasks.building.describe_dataset`.
+        metric: the name of the metric.
+        chance_rule, chance: a rule that needs no model, and its test metric over the splits.
+        cells: every training with a checkpoint, an interrupted one too.
+        device: what it was trained on.
+        versions: of the software.
+        seconds: wall time of this call, without trainings that an earlier one had finished.
+        interrupted: whether Ctrl-C ended the run.
+        sampler: what sampled neighbours, ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``; None where nothing did.
+        unlearned: the models that learned nothing, see :func:`hkconv.tasks.summary.find_unlearned`.
+    """
+
+    folder: Path
+    recipe: Recipe
+    dataset: dict[str, Any]
+    metric: str
+    chance_rule: str
+    chance: Spread
+    cells: list[CellResult]
+    device: str
+    versions: dict[str, str]
+    seconds: float
+    interrupted: bool
+    sampler: str | None = None
+    unlearned: list[Unlearned] = field(default_factory=list)
+
+    @property
+    def models(self) -> list[ModelSummary]:
+        """A row for each model that finished a training, in the recipe's order."""
+        finished = {
+            name: [result for result in self.cells if result.model == name and not result.interrupted]
+            for name in self.recipe.models
+        }
+        return [ModelSummary.of(results) for results in finished.values() if results]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it. The folder is left out: it may be moved."""
+        return {
+            "interrupted": self.interrupted,
+            "metric": self.metric,
+            "dataset": self.dataset,
+            "chance": {"rule": self.chance_rule, "test": asdict(self.chance)},
+            "models": [asdict(row) for row in self.models],
+            "unlearned": [asdict(entry) for entry in self.unlearned],
+            "cells": [asdict(result) for result in self.cells],
+            "recipe": self.recipe.as_dict(),
+            "device": self.device,
+            "sampler": self.sampler,
+            "versions": self.versions,
+            "seconds": self.seconds,
+        }

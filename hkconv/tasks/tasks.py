@@ -1,0 +1,473 @@
+"""What a batch, a loss and a metric are: for nodes, for graphs and for links."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
+from hkconv.data.binary_features import write_out
+from hkconv.data.checks import both_answers
+from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
+from hkconv.data.pairs import link_keys, pair_keys
+from hkconv.data.seeding import seeded_generator
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.errors import InputError
+from hkconv.tasks.graph_batches import GraphBatch, PackedGraphs
+from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs, sampled_logits
+from hkconv.tasks.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
+
+Dataset = NodeDataset | GraphDataset | LinkDataset
+
+# The order of batches and the negatives follow a stream of the seed that no split uses (see hkconv.data.trees).
+BATCH_STREAM = 2**31 + 1
+GROUPING_STREAM = 2**31 + 2
+
+# Enough to keep a device busy, few enough for its memory. It does not change a result: graphs do not mix.
+GRAPHS_AT_ONCE = 512
+
+QUESTION_METRICS = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}
+
+
+@dataclass(frozen=True)
+class Score:
+    """The metric and the mean loss of one part of the data."""
+
+    metric: float
+    loss: float
+
+
+class Task(ABC):
+    """One split of a dataset as a training loop sees it. Nothing here but ``evaluate`` waits for a GPU.
+
+    ``metric`` names the number to maximise, ``chance`` a rule that needs no model. ``generator`` is what batches
+    are drawn with, if they are drawn. ``is_divisible`` says that several processes can have a part of every batch each.
+    """
+
+    metric: str
+    chance: str
+    generator: torch.Generator | None = None
+    is_divisible = False
+    processes = ALONE
+
+    @abstractmethod
+    def batches(self) -> Iterable[Any]:
+        """The training batches of one epoch, one for each step of the optimizer.
+
+        A task that takes everything at once has a single batch, a tuple of tensors of the same shapes in every epoch.
+        One that is divisible draws the same batches in every process and gives the part of this one, None where it is
+        empty.
+        """
+
+    @abstractmethod
+    def loss(self, model: torch.nn.Module, batch: Any) -> Tensor:
+        """The mean loss of a batch, with gradient."""
+
+    def weight(self, batch: Any) -> Tensor | int:
+        """Of how many answers the loss of a batch is the mean; a divisible task has to say it."""
+        raise NotImplementedError
+
+    def divide_among(self, processes: Processes) -> None:
+        """Have a part of every batch, and of every evaluation, in each of several processes."""
+        if processes.count > 1 and not self.is_divisible:
+            raise InputError(
+                f"{processes.count} processes divide mini-batches, and this task takes everything at once: "
+                "train it in one process"
+            )
+        self.processes = processes
+
+    @abstractmethod
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        """Metric and mean loss of all of ``"train"``, ``"val"`` or ``"test"``, in evaluation mode.
+
+        Returns:
+            Two float64 numbers, still on the model's device.
+        """
+
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        """What :meth:`measure` finds, brought to the host."""
+        return Score(*self.measure(model, part).tolist())
+
+    @abstractmethod
+    def chance_score(self) -> float:
+        """The test metric of the rule ``chance``."""
+
+    @abstractmethod
+    def unlearned_score(self) -> float:
+        """The best validation metric to be had without learning: one answer for all members, and one more right."""
+
+
+class NodeTask(Task):
+    """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
+
+    metric = "accuracy"
+    chance = "majority class"
+
+    def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
+        graph = moved(dataset.graph, reference)
+        self.inputs = node_inputs(graph)
+        self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
+        self.labels = {name: graph.y[members] for name, members in self.parts.items()}
+
+    def batches(self) -> Iterable[tuple[Tensor, ...]]:
+        return [self.inputs]
+
+    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return F.cross_entropy(model(*batch)[self.parts["train"]], self.labels["train"])
+
+    @torch.no_grad()
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the nodes of a part, in its order, in evaluation mode."""
+        return model.eval()(*self.inputs)[self.parts[part]], self.labels[part]
+
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        return _class_scores(*self.answers(model, part))
+
+    def chance_score(self) -> float:
+        return _majority_accuracy(self.labels["train"], self.labels["test"])
+
+    def unlearned_score(self) -> float:
+        return _unlearned_accuracy(self.labels["val"])
+
+
+class SampledNodeTask(NodeTask):
+    """Node classification in shuffled mini-batches of training nodes, each with a sample of their neighbours.
+
+    Scores are those of all neighbours. The graph stays on the host; a batch goes to the device of the model. Of several
+    processes each samples the neighbours of its own nodes, and with our sampler as one process would.
+    """
+
+    is_divisible = True
+
+    def __init__(
+        self,
+        dataset: NodeDataset,
+        split: Split,
+        reference: Tensor,
+        num_neighbors: Sequence[int],
+        batch_size: int,
+        seed: int,
+    ):
+        self.device, self.batch_size = reference.device, batch_size
+        self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype))
+        self.neighbors = InNeighbors(self.graph.edge_index, self.graph.num_nodes)
+        self.graph.in_degree = self.neighbors.degree()
+        self.parts = split.parts
+        self.labels = {name: self.graph.y[members].to(self.device) for name, members in self.parts.items()}
+        self.generator, self.sampling = seeded_generator(seed, BATCH_STREAM), torch.Generator()
+        self.loader = neighbor_loader(
+            self.graph, num_neighbors, split.train, neighbors=self.neighbors, generator=self.sampling
+        )
+
+    def batches(self) -> Iterator[Data | None]:  # type: ignore[override]  # its loss takes samples, not the whole graph
+        order = torch.randperm(len(self.parts["train"]), generator=self.generator)
+        return map(self._sample, order.split(self.batch_size))
+
+    def _sample(self, members: Tensor) -> Data | None:
+        # The same in all processes: what a node draws follows from the seed and the node, whose part it is in or not.
+        self.sampling.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
+        share = self.processes.share(members)
+        return self.loader(share).to(self.device) if len(share) else None
+
+    def weight(self, batch: Data) -> int:
+        return batch.batch_size
+
+    def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
+        return F.cross_entropy(sampled_logits(model, batch), batch.y[: batch.batch_size])
+
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        return all_neighbor_logits(model, self.graph, self.neighbors, self.parts[part]), self.labels[part]
+
+
+class GraphTask(Task):
+    """Graph classification: mini-batches of graphs, cross entropy over the graphs of a batch.
+
+    Every epoch divides the training graphs anew, or, with ``groupings``, takes one of so many divisions by lot: then
+    the same batches come back, as the same objects.
+    """
+
+    metric = "accuracy"
+    chance = "majority class"
+    generator: torch.Generator
+    is_divisible = True
+
+    def __init__(
+        self,
+        dataset: GraphDataset,
+        split: Split,
+        reference: Tensor,
+        batch_size: int,
+        seed: int,
+        groupings: int | None = None,
+    ):
+        self.dtype, self.num_columns = reference.dtype, dataset.num_columns
+        self.batch_size, self.groupings = batch_size, groupings
+        self.parts = {
+            name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference)
+            for name, members in split.parts.items()
+        }
+        self.generator = seeded_generator(seed, BATCH_STREAM)
+        self.grouping_generator = seeded_generator(seed, GROUPING_STREAM)
+        self.divisions: list[list[GraphBatch | None]] = []
+        self.whole: dict[tuple[str, int], list[GraphBatch]] = {}
+
+    def batches(self) -> Iterable[GraphBatch | None]:
+        if self.groupings is None:
+            return self._divide(self.generator)
+        if not self.divisions:
+            self.divisions = [list(self._divide(self.grouping_generator)) for _ in range(self.groupings)]
+        division = self.divisions[int(torch.randint(self.groupings, (), generator=self.generator))]
+        return [division[place] for place in torch.randperm(len(division), generator=self.generator).tolist()]
+
+    def _divide(self, generator: torch.Generator) -> Iterator[GraphBatch | None]:
+        packed = self.parts["train"]
+        order = torch.randperm(len(packed), generator=generator)
+        shares = map(self.processes.share, order.split(self.batch_size))
+        return (packed.take(members) if len(members) else None for members in shares)
+
+    def loss(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
+        return self.loss_of(self._logits(model, batch), batch.y)
+
+    def weight(self, batch: GraphBatch) -> Tensor | int:
+        return batch.num_graphs
+
+    @torch.no_grad()
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the graphs of a part, in its order, in evaluation mode."""
+        packed = self.parts[part]
+        share = self.processes.share(torch.arange(len(packed)))
+        key = (part, len(share))
+        if key not in self.whole:
+            # Of fewer graphs than processes some have no share; they look at the first graph, which is not counted.
+            looked_at = share if len(share) else torch.zeros(1, dtype=torch.int64)
+            self.whole[key] = [packed.take(members) for members in looked_at.split(GRAPHS_AT_ONCE)]
+        model.eval()
+        logits = torch.cat([self._logits(model, batch) for batch in self.whole[key]])
+        return self.processes.gather(logits[: len(share)]), packed.y
+
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        logits, labels = self.answers(model, part)
+        return torch.stack([self.metric_of(logits, labels), self.loss_of(logits, labels).double()])
+
+    def chance_score(self) -> float:
+        return _majority_accuracy(self._labels("train"), self._labels("test"))
+
+    def unlearned_score(self) -> float:
+        return _unlearned_accuracy(self._labels("val"))
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss of some graphs."""
+        return F.cross_entropy(logits, labels)
+
+    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The metric of some graphs."""
+        return accuracy(logits, labels)
+
+    def _logits(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
+        return graph_logits(model, batch, self.num_columns, self.dtype)
+
+    def _labels(self, part: str) -> Tensor:
+        return self.parts[part].labels
+
+
+class QuestionTask(GraphTask):
+    r"""Graphs that answer :math:`T` yes-or-no questions: binary cross entropy, averaged over the known answers.
+
+    A model has two logits for each question, no and yes, of which it is the difference that counts:
+    :math:`p = \operatorname{softmax}(z_{no}, z_{yes})_{yes} = \sigma(z_{yes} - z_{no})`. With one question this is
+    classification with two classes. A model whose logits are negative distances could not say yes with one alone.
+    """
+
+    chance = "constant score"
+
+    def __init__(self, dataset: GraphDataset, *arguments: Any):
+        super().__init__(dataset, *arguments)
+        self.metric = dataset.metric
+        for part in (name for name in self.parts if name != "train"):
+            if not both_answers(self._labels(part)).any():
+                raise InputError(
+                    f"no question of dataset {dataset.name!r} has both answers in {part} of this split: "
+                    f"{self.metric} needs at least one"
+                )
+
+    def chance_score(self) -> float:
+        labels = self._labels("test")
+        return QUESTION_METRICS[self.metric](torch.zeros_like(labels), labels).item()
+
+    def unlearned_score(self) -> float:
+        labels = self._labels("val")
+        is_yes = labels == 1
+        first_yes = is_yes & (is_yes.cumsum(0) == 1)
+        constant, lucky = (
+            QUESTION_METRICS[self.metric](scores.to(labels), labels).item()
+            for scores in (torch.zeros_like(labels), first_yes)
+        )
+        # In lucky every question has its first yes above all others. One answer is luck, one to each question is not.
+        return constant + (lucky - constant) / int(both_answers(labels).sum())
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        known = ~labels.isnan()
+        answers = torch.where(known, labels, 0).to(logits)
+        losses = F.binary_cross_entropy_with_logits(_yes_over_no(logits), answers, known.to(logits), reduction="sum")
+        # A batch may happen to hold no answer at all; then there is nothing to learn from it.
+        return losses / known.sum().clamp(min=1)
+
+    def weight(self, batch: GraphBatch) -> Tensor | int:
+        return (~batch.y.isnan()).sum()
+
+    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return QUESTION_METRICS[self.metric](_yes_over_no(logits), labels)
+
+
+class LinkTask(Task):
+    """Link prediction: training links against as many pairs without one, drawn anew for every epoch.
+
+    Messages pass over training links alone. Negatives to train on avoid training links and nothing else, for
+    avoiding the hidden ones would give them away.
+    """
+
+    metric = "ROC-AUC"
+    chance = "chance"
+
+    def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
+        self.graph = moved(dataset.graph, reference)
+        self.num_nodes = self.graph.x.size(0)
+        self.message_edges = split.message_edges.to(reference.device)
+        self.train_links = split.train
+        self.sent_links = split.train.to(reference.device)
+        self.known = link_keys(split.train, self.num_nodes)
+        held_out = {name: pairs.to(reference.device) for name, pairs in split.parts.items() if name != "train"}
+        self.pairs: dict[str, tuple[Tensor, Tensor]] = {
+            part: (held_out[part], held_out[f"{part}_negatives"]) for part in ("val", "test") if part in held_out
+        }
+        self.generator = seeded_generator(seed, BATCH_STREAM)
+
+    def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
+        return [(self.sent_links, _sent(self._draw_negatives(), self.sent_links.device))]
+
+    def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return _link_loss(*self._logits(model, batch))
+
+    @torch.no_grad()
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        positive, negative = self._logits(model.eval(), self.pairs[part])
+        return torch.stack([roc_auc(positive, negative), _link_loss(positive, negative).double()])
+
+    def chance_score(self) -> float:
+        return 0.5
+
+    def unlearned_score(self) -> float:
+        # A link above all pairs, where the others tie, wins half a comparison more with each of them.
+        return 0.5 + 0.5 / min(pairs.size(1) for pairs in self.pairs["val"])
+
+    def _logits(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        logits = model(self.graph.x, self.message_edges, pairs=torch.cat(batch, dim=1))
+        return logits.tensor_split([batch[0].size(1)])
+
+    def _draw_negatives(self) -> Tensor:
+        wanted = self.train_links.size(1)
+        found = self.train_links.new_empty(2, 0)
+        while found.size(1) < wanted:
+            drawn = torch.randint(self.num_nodes, (2, 2 * wanted), generator=self.generator)
+            usable = (drawn[0] != drawn[1]) & ~torch.isin(pair_keys(drawn, self.num_nodes), self.known)
+            found = torch.cat([found, drawn[:, usable]], dim=1)
+        return found[:, :wanted]
+
+
+def make_task(
+    dataset: Dataset,
+    split: Split | LinkSplit,
+    reference: Tensor,
+    *,
+    batch_size: int = 32,
+    groupings: int | None = None,
+    neighbors: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task that a dataset is for.
+
+    Args:
+        dataset: graphs and labels.
+        split: one of the dataset's.
+        reference: a tensor with the device and the floating-point type that the features are brought to.
+        batch_size: graphs in a batch of a graph task, or nodes in one of sampled neighbours; other tasks take all at
+            once.
+        groupings: of a graph task: divisions into batches that are drawn once; None for a new one every epoch.
+        neighbors: of a node task: the most neighbours of a node that are sampled in each layer, from the last to the
+            first, -1 for all; None trains on the whole graph.
+        seed: of the order of batches and of the negatives of a link task.
+
+    Returns:
+        The task.
+    """
+    # One of the dataset's splits is of the dataset's kind.
+    if isinstance(dataset, LinkDataset):
+        return LinkTask(dataset, cast(LinkSplit, split), reference, seed)
+    split = cast(Split, split)
+    if isinstance(dataset, NodeDataset) and neighbors is not None:
+        return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
+    if isinstance(dataset, NodeDataset):
+        return NodeTask(dataset, split, reference)
+    kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
+    return kind(dataset, split, reference, batch_size, seed, groupings)
+
+
+def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | None, dtype: torch.dtype) -> Tensor:
+    """Logits of the graphs of a batch.
+
+    Args:
+        model: of a graph task.
+        batch: some graphs.
+        num_columns: how many columns there are where ``batch.x`` lists those of the ones.
+        dtype: of the features then.
+
+    Returns:
+        (B, C) logits.
+    """
+    x = batch.x if num_columns is None else write_out(batch.x, num_columns, dtype)
+    weights = () if batch.edge_weight is None else (batch.edge_weight,)
+    return model(x, batch.edge_index, *weights, batch=batch.batch, batch_size=batch.num_graphs)
+
+
+def moved(graph: Data, reference: Tensor) -> Data:
+    """The graph on the reference's device, its features and weights in the reference's type."""
+    moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
+    if graph.edge_weight is not None:
+        moved.edge_weight = graph.edge_weight.to(reference)
+    if graph.y is not None:
+        moved.y = graph.y.to(reference.device)
+    return moved
+
+
+def _sent(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device. The host does not wait for a GPU: from pinned memory it copies on its own."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def _yes_over_no(logits: Tensor) -> Tensor:
+    """(N, 2 T) logits, no and yes of one question after the other, to the (N, T) log-odds of yes."""
+    no, yes = logits.unflatten(-1, (-1, 2)).unbind(-1)
+    return yes - no
+
+
+def _class_scores(logits: Tensor, labels: Tensor) -> Tensor:
+    return torch.stack([accuracy(logits, labels), F.cross_entropy(logits, labels).double()])
+
+
+def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
+    targets = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
+    return F.binary_cross_entropy_with_logits(torch.cat([positive, negative]), targets)
+
+
+def _majority_accuracy(train: Tensor, test: Tensor) -> float:
+    return (test == train.bincount().argmax()).double().mean().item()
+
+
+def _unlearned_accuracy(labels: Tensor) -> float:
+    # Of the labels themselves, not of those to train on: the epoch is chosen by them, and with it the class named.
+    return (int(labels.bincount().max()) + 1) / len(labels)

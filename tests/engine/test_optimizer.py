@@ -1,0 +1,350 @@
+import copy
+import pickle
+
+import geoopt
+import pytest
+import torch
+from watching import needs_cuda, operations_of
+
+from hkconv.engine.optimizer import RiemannianAdam
+from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.geometry.manifold import Lorentz
+
+
+def random_points(count, dim, curvature, dtype, generator):
+    spatial = torch.randn(count, dim, generator=generator, dtype=torch.float64)
+    return lorentz.lift(spatial, curvature).to(dtype)
+
+
+def manifold_parameter(count, curvature, dtype, generator, dim=3):
+    points = lorentz.lift(random_points(count, dim, curvature, dtype, generator)[:, 1:], curvature)
+    return geoopt.ManifoldParameter(points, manifold=Lorentz(curvature))
+
+
+def spread(parameter, targets, curvature):
+    """Sum of squared distances of every point of the parameter to every target."""
+    return lorentz.dist(parameter[:, None], targets[None], curvature).square().mean(1).sum()
+
+
+def take_steps(optimizer, loss_of, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_reaches_the_frechet_mean_on_the_manifold(dtype, curvature, step, generator):
+    targets = random_points(6, 3, curvature, dtype, generator)
+    parameter = manifold_parameter(2, curvature, dtype, generator)
+    optimizer = RiemannianAdam([parameter], lr=0.2, betas=(0.9, 0.95), step=step)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.96)
+    for _ in range(250):
+        take_steps(optimizer, lambda: spread(parameter, targets, curvature), 1)
+        scheduler.step()
+    point = parameter.detach()
+    assert torch.equal(point, lorentz.lift(point[:, 1:], curvature))
+    # At the Fréchet mean the logarithms of the targets sum to zero.
+    pull = lorentz.log(point[:, None], targets[None], curvature).mean(1)
+    limit = 1e-4 if dtype == torch.float64 else 1e-3
+    assert pull.abs().max() < limit
+
+
+def test_equals_the_equations(dtype, curvature, generator):
+    targets = random_points(5, 3, curvature, dtype, generator)
+    parameter = manifold_parameter(4, curvature, dtype, generator)
+    point = parameter.detach().clone()
+    optimizer = RiemannianAdam([parameter], lr=0.05, betas=(0.8, 0.95), eps=1e-6)
+    take_steps(optimizer, lambda: spread(parameter, targets, curvature), 5)
+    momentum, second = torch.zeros_like(point), torch.zeros(len(point), 1, dtype=dtype)
+    R2 = -1 / curvature
+    for t in range(1, 6):
+        x = point.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(spread(x, targets, curvature), x)
+        raised = torch.cat([-gradient[:, :1], gradient[:, 1:]], 1)
+        riemannian = raised + lorentz.inner(point, raised, curvature)[:, None] / R2 * point
+        momentum = 0.8 * momentum + 0.2 * riemannian
+        second = 0.95 * second + 0.05 * lorentz.inner(riemannian, riemannian, curvature)[:, None]
+        direction = (momentum / (1 - 0.8**t)) / ((second / (1 - 0.95**t)).sqrt() + 1e-6)
+        phi = (lorentz.inner(direction, direction, curvature).clamp(min=0).sqrt() * 0.05 / R2**0.5)[:, None]
+        moved = torch.cosh(phi) * point - torch.sinh(phi) / phi * 0.05 * direction
+        factor = lorentz.inner(moved, momentum, curvature) / (R2 - lorentz.inner(point, moved, curvature))
+        momentum = momentum + factor[:, None] * (point + moved)
+        point = moved
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-4
+    torch.testing.assert_close(parameter.detach(), point, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_step_kind_chooses_between_the_manifolds_maps(dtype, step, generator):
+    """On the sphere the two differ; the first step of Adam has length lr."""
+    start = torch.nn.functional.normalize(torch.randn(4, 3, generator=generator, dtype=torch.float64)).to(dtype)
+    slope = torch.randn(4, 3, generator=generator, dtype=torch.float64).to(dtype)
+    point = geoopt.ManifoldParameter(start.clone(), manifold=geoopt.Sphere())
+    optimizer = RiemannianAdam([point], lr=0.5, eps=0.0, step=step)
+    take_steps(optimizer, lambda: (point * slope).sum(), 1)
+    tangent = slope - (slope * start).sum(-1, keepdim=True) * start
+    downhill = -0.5 * torch.nn.functional.normalize(tangent)
+    along = torch.cos(torch.tensor(0.5)) * start + torch.sin(torch.tensor(0.5)) * downhill / 0.5
+    expected = along if step == "exp" else torch.nn.functional.normalize(start + downhill)
+    torch.testing.assert_close(point.detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_orthogonal_matrices_equal_the_equations(dtype, generator):
+    """A matrix of the Stiefel manifold is one point: its gradient has one length."""
+    start, slope = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64).to(dtype)
+    start = torch.linalg.qr(start)[0]
+    parameter = geoopt.ManifoldParameter(start.clone(), manifold=geoopt.EuclideanStiefel())
+    optimizer = RiemannianAdam([parameter], lr=0.1, betas=(0.8, 0.95), eps=1e-6, weight_decay=10.0, step="retraction")
+    take_steps(optimizer, lambda: (slope * parameter).sum() + parameter.pow(4).sum(), 5)
+
+    def tangent(x, v):
+        return v - x @ (x.T @ v + v.T @ x) / 2
+
+    x, m, v = start.double(), torch.zeros(5, 3, dtype=torch.float64), 0.0
+    for t in range(1, 6):
+        gradient = tangent(x, slope.double() + 4 * x**3)
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.95 * v + 0.05 * gradient.square().sum()
+        q, r = torch.linalg.qr(x - 0.1 * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-6))
+        x = q * r.diagonal().sign()
+        m = tangent(x, m)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(parameter.detach().double(), x, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_orthogonal_matrices_reach_the_nearest_and_stay_orthogonal(dtype, step, generator):
+    """The nearest rotation to a matrix of positive determinant is its polar factor."""
+    aim = torch.randn(4, 4, generator=generator, dtype=torch.float64)
+    aim[0] *= aim.det().sign()
+    U, _, V = torch.linalg.svd(aim)
+    parameter = geoopt.ManifoldParameter(torch.eye(4, dtype=dtype), manifold=geoopt.EuclideanStiefel())
+    points = manifold_parameter(2, -1.0, dtype, generator)
+    optimizer = RiemannianAdam([parameter, points], lr=0.05, step=step)
+    take_steps(optimizer, lambda: (parameter - aim.to(dtype)).square().sum() + points.square().sum(), 250)
+    torch.testing.assert_close(parameter.detach(), (U @ V).to(dtype), atol=1e-3, rtol=1e-3)
+    gap = parameter.detach().T @ parameter.detach() - torch.eye(4, dtype=dtype)
+    assert gap.abs().max() < 10 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_euclidean_parameters_equal_torch_adam(dtype, weight_decay, generator):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(dtype)
+    twin = copy.deepcopy(model)
+    x = torch.randn(16, 4, generator=generator).to(dtype)
+    curved = manifold_parameter(2, -1.0, dtype, generator)
+    ours = RiemannianAdam([*model.parameters(), curved], lr=0.03, weight_decay=weight_decay)
+    theirs = torch.optim.Adam(twin.parameters(), lr=0.03, weight_decay=weight_decay)
+    targets = random_points(3, 3, -1.0, dtype, generator)
+    take_steps(ours, lambda: model(x).square().sum() + spread(curved, targets, -1.0), 7)
+    take_steps(theirs, lambda: twin(x).square().sum(), 7)
+    for mine, torchs in zip(model.parameters(), twin.parameters()):
+        assert torch.equal(mine, torchs)
+
+
+def test_a_euclidean_manifold_parameter_is_euclidean(generator):
+    start = torch.randn(3, 2, generator=generator)
+    mine, plain = geoopt.ManifoldParameter(start.clone()), torch.nn.Parameter(start.clone())
+    take_steps(RiemannianAdam([mine], lr=0.1, weight_decay=0.1), lambda: mine.square().sum(), 4)
+    take_steps(torch.optim.Adam([plain], lr=0.1, weight_decay=0.1), lambda: plain.square().sum(), 4)
+    assert torch.equal(mine.data, plain.data)
+
+
+def test_weight_decay_leaves_manifold_parameters_alone(dtype, curvature, generator):
+    targets = random_points(3, 3, curvature, dtype, generator)
+    first = manifold_parameter(2, curvature, dtype, generator)
+    second = copy.deepcopy(first)
+    for parameter, weight_decay in ((first, 0.0), (second, 10.0)):
+        optimizer = RiemannianAdam([parameter], lr=0.05, weight_decay=weight_decay)
+        take_steps(optimizer, lambda parameter=parameter: spread(parameter, targets, curvature), 5)
+    assert torch.equal(first, second)
+
+
+def make_problem(dtype, curvature):
+    generator = torch.Generator().manual_seed(3)
+    targets = random_points(5, 3, curvature, dtype, generator)
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(torch.randn(3, 3, generator=generator).to(dtype))
+    module.centers = manifold_parameter(2, curvature, dtype, generator)
+
+    def loss():
+        return spread(module.centers, targets, curvature) + module.weight.square().sum()
+
+    return module, loss
+
+
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_resumed_run_equals_uninterrupted_run(dtype, curvature, step, tmp_path):
+    module, loss = make_problem(dtype, curvature)
+    optimizer = RiemannianAdam(module.parameters(), lr=0.05, weight_decay=0.01, step=step)
+    take_steps(optimizer, loss, 4)
+    torch.save({"module": module.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
+    take_steps(optimizer, loss, 4)
+
+    resumed, resumed_loss = make_problem(dtype, curvature)
+    other = RiemannianAdam(resumed.parameters(), lr=1.0)
+    state = torch.load(tmp_path / "state.pt")
+    resumed.load_state_dict(state["module"])
+    other.load_state_dict(state["optimizer"])
+    take_steps(other, resumed_loss, 4)
+    assert other.param_groups[0]["step"] == step
+    assert torch.equal(module.weight, resumed.weight)
+    assert torch.equal(module.centers, resumed.centers)
+
+
+def test_state_of_torch_adam_can_be_loaded(generator):
+    parameter = torch.nn.Parameter(torch.randn(3, generator=generator))
+    adam = torch.optim.Adam([parameter])
+    take_steps(adam, lambda: parameter.square().sum(), 2)
+    ours = RiemannianAdam([parameter], step="retraction")
+    ours.load_state_dict(adam.state_dict())
+    take_steps(ours, lambda: parameter.square().sum(), 1)
+    assert ours.param_groups[0]["step"] == "retraction"
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_copies_go_on_alike(duplicate):
+    module, loss = make_problem(torch.float64, -1.0)
+    optimizer = RiemannianAdam(module.parameters(), lr=0.05, step="retraction")
+    take_steps(optimizer, loss, 3)
+    twin = duplicate(optimizer)
+    gradients = [parameter.grad.clone() for parameter in module.parameters()]
+    for parameter, gradient in zip(twin.param_groups[0]["params"], gradients):
+        parameter.grad = gradient
+    optimizer.step()
+    twin.step()
+    for mine, theirs in zip(module.parameters(), twin.param_groups[0]["params"]):
+        assert torch.equal(mine, theirs)
+
+
+def test_groups_schedulers_closures_and_missing_gradients(generator):
+    module, loss = make_problem(torch.float64, -1.0)
+    unused = manifold_parameter(1, -1.0, torch.float64, generator)
+    before = unused.detach().clone()
+    groups = [{"params": [module.centers], "lr": 0.0}, {"params": [module.weight, unused], "step": "retraction"}]
+    optimizer = RiemannianAdam(groups, lr=0.05)
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(2))]})
+    assert [group["step"] for group in optimizer.param_groups] == ["exp", "retraction", "exp"]
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    centers, weight = module.centers.detach().clone(), module.weight.detach().clone()
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    expected = loss().detach()
+    assert optimizer.step(closure) == expected
+    scheduler.step()
+    torch.testing.assert_close(module.centers.detach(), centers, atol=1e-12, rtol=0)
+    assert not torch.equal(module.weight, weight)
+    assert torch.equal(unused, before)
+    assert optimizer.param_groups[1]["lr"] == 0.025
+
+
+def test_hooks_fire_once():
+    module, loss = make_problem(torch.float64, -1.0)
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
+    optimizer = RiemannianAdam(module.parameters())
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    take_steps(optimizer, loss, 2)
+    assert len(calls) == 2
+
+
+def test_compiled_training_step_moves_manifold_parameters_every_time():
+    module, loss = make_problem(torch.float64, -1.0)
+    twin, twin_loss = make_problem(torch.float64, -1.0)
+    optimizer, other = (RiemannianAdam(m.parameters(), lr=0.05) for m in (module, twin))
+    compiled = torch.compile(lambda: other.step(), backend="eager")
+    for _ in range(3):
+        take_steps(optimizer, loss, 1)
+        other.zero_grad()
+        twin_loss().backward()
+        compiled()
+    assert torch.equal(module.centers, twin.centers)
+    assert torch.equal(module.weight, twin.weight)
+
+
+def test_unknown_step_is_refused():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    with pytest.raises(InputError, match=r"step must be 'exp' or 'retraction', got 'log'"):
+        RiemannianAdam([parameter], step="log")
+    optimizer = RiemannianAdam([parameter])
+    with pytest.raises(InputError, match="step must be"):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "step": "log"})
+
+
+SMALL_SHAPES = ((16, 17), (16,), (4, 16, 17), ())
+
+
+def small_parameters(device="cpu", count=20):
+    generator = torch.Generator().manual_seed(5)
+    shapes = (SMALL_SHAPES[index % len(SMALL_SHAPES)] for index in range(count))
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(device)
+    return parameters
+
+
+def test_a_euclidean_step_is_torchs_foreach_step_and_nothing_more():
+    ours, theirs = RiemannianAdam(small_parameters()), torch.optim.Adam(small_parameters(), foreach=True)
+    for _ in range(2):
+        mine, torchs = operations_of(ours.step), operations_of(theirs.step)
+        assert mine == torchs
+    assert mine["aten._foreach_addcdiv_"] == 1
+    for parameter, twin in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+        assert torch.equal(parameter, twin)
+
+
+def test_scalars_and_small_shapes_equal_torch_adam_without_foreach():
+    ours = RiemannianAdam(small_parameters(), lr=0.02, weight_decay=0.1)
+    theirs = torch.optim.Adam(small_parameters(), lr=0.02, weight_decay=0.1, foreach=False)
+    for _ in range(4):
+        ours.step()
+        theirs.step()
+    for parameter, twin in zip(ours.param_groups[0]["params"], theirs.param_groups[0]["params"]):
+        assert torch.equal(parameter, twin)
+
+
+def test_the_state_of_torch_adam_does_not_make_it_slow():
+    theirs = torch.optim.Adam(small_parameters())
+    theirs.step()
+    ours = RiemannianAdam(small_parameters())
+    ours.load_state_dict(theirs.state_dict())
+    assert operations_of(ours.step)["aten._foreach_addcdiv_"] == 1
+
+
+def test_a_capturable_step_counts_where_the_point_is(generator):
+    point = manifold_parameter(2, -1.0, torch.float64, generator)
+    twin = copy.deepcopy(point)
+    targets = random_points(3, 3, -1.0, torch.float64, generator)
+    take_steps(RiemannianAdam([point], lr=0.1, capturable=True), lambda: spread(point, targets, -1.0), 5)
+    take_steps(RiemannianAdam([twin], lr=0.1), lambda: spread(twin, targets, -1.0), 5)
+    torch.testing.assert_close(point.detach(), twin.detach())
+
+
+@needs_cuda
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_step_on_the_gpu_never_waits_and_equals_the_one_on_the_cpu(capturable):
+    module, _ = make_problem(torch.float64, -1.0)
+    gpu = copy.deepcopy(module).cuda()
+    optimizer = RiemannianAdam(module.parameters(), lr=0.05)
+    other = RiemannianAdam(gpu.parameters(), lr=0.05, capturable=capturable)
+    for seed in range(4):
+        drawn = torch.Generator().manual_seed(seed)
+        for mine, theirs in zip(module.parameters(), gpu.parameters()):
+            mine.grad = torch.randn(mine.shape, generator=drawn, dtype=torch.float64)
+            theirs.grad = mine.grad.cuda()
+        optimizer.step()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            other.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    # Torch computes 1 - beta^t in float32 when it counts on the device.
+    for mine, theirs in zip(module.parameters(), gpu.parameters()):
+        torch.testing.assert_close(theirs.detach().cpu(), mine.detach(), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,162 @@
+import pytest
+import torch
+from watching import needs_cuda
+
+from hkconv.data import hierarchy, load
+from hkconv.engine.loop import _Trainer, fit
+from hkconv.engine.precision import FULL, HALVES, Precision
+from hkconv.engine.rewind import Rewind
+from hkconv.engine.seeds import seed_everything
+from hkconv.engine.settings import Settings
+from hkconv.errors import InputError
+from hkconv.models import MODELS, create
+from hkconv.tasks.tasks import make_task
+
+halves = pytest.mark.parametrize("name", HALVES)
+
+# Enough of every kind: node tasks with many and few features, and a graph task whose batches differ in size.
+SMALL = ("texas", "ptc")
+
+
+def make_model(dataset, name="hkn", **config):
+    seed_everything(0)
+    config = {"hidden_dim": 8, "num_layers": 2, "task": dataset.task, **config}
+    if name == "hkn, paper":
+        name, config["form"] = "hkn", "paper"
+    if getattr(MODELS[name], "uses_num_nodes", False):
+        config["num_nodes"] = dataset.graph.num_nodes
+    classes = None if dataset.task == "link" else dataset.num_classes
+    return create(name, in_features=dataset.num_features, num_classes=classes, **config)
+
+
+@halves
+@pytest.mark.parametrize("form", ["hkn", "hkn, paper"])
+def test_products_of_features_are_halved_and_the_geometry_is_not(tree, form, name):
+    model = make_model(tree, form, dropout=0.0)
+    types = {}
+    for place, module in model.named_modules():
+        module.register_forward_hook(lambda _, __, output, place=place: types.update({place: output.dtype}))
+    task = make_task(tree, tree.splits[0], next(model.parameters()))
+    (batch,) = task.batches()
+    loss = Precision(name, torch.device("cpu")).loss(model, task, batch)
+    assert types["embedding.linear"] == HALVES[name]
+    assert {types[place] for place in ("embedding", "convs.0", "convs.1", "distance", "")} == {torch.float32}
+    assert loss.dtype == torch.float32
+    # Eight bits of a feature's product, through distances that are divided by a tenth.
+    torch.testing.assert_close(loss, task.loss(model, batch), rtol=0.05, atol=0)
+
+
+@halves
+@pytest.mark.parametrize("model", [*MODELS, "hkn, paper"])
+def test_every_model_learns_in_half_precision(tree, molecules, model, name):
+    dataset = tree if "node" in getattr(MODELS[model.split(",")[0]], "tasks", ("node",)) else molecules
+    # A small rate, for in fp16 the first steps may be left out.
+    model = make_model(dataset, model, dropout=0.0)
+    result = fit(model, dataset, dataset.splits[0], Settings(epochs=12, lr=0.01, precision=name))
+    assert result.guard is None
+    assert result.history[-1].loss < result.history[0].loss
+
+
+def test_scores_are_those_of_the_model_as_it_is(tree):
+    model = make_model(tree, "mlp")
+    result = fit(model, tree, tree.splits[0], Settings(epochs=3, precision="bf16"))
+    task = make_task(tree, tree.splits[0], next(model.parameters()))
+    assert task.evaluate(model, "test").loss == result.test_loss
+    assert task.evaluate(model, "val").loss == result.val_loss
+
+
+FORMS = {"hkn": {"dropout": 0.2}, "hkn, paper": {"dropout": 0.2, "root": True}}
+
+
+def train_for_200_steps(dataset, name, form):
+    steps = -(-len(dataset.splits[0].train) // 64) if dataset.task == "graph" else 1
+    settings = Settings(epochs=200 // steps, patience=200, batch_size=64, precision=name, lr=0.02)
+    model = make_model(dataset, form, hidden_dim=16, **FORMS[form])
+    result = fit(model, dataset, dataset.splits[0], settings)
+    assert (result.epochs, result.guard) == (settings.epochs, None)
+    assert result.history[-1].loss < 0.9 * result.history[0].loss
+
+
+@halves
+@pytest.mark.parametrize("form", FORMS)
+def test_200_steps_on_the_embedded_tree_stay_finite(form, name):
+    train_for_200_steps(hierarchy(depth=4, children=3, num_splits=1), name, form)
+
+
+@pytest.mark.parametrize("dataset", SMALL)
+@pytest.mark.parametrize("form", FORMS)
+def test_200_steps_on_real_data_stay_finite(real_data, form, dataset):
+    train_for_200_steps(load(dataset, root=real_data, num_splits=1), "bf16", form)
+
+
+@needs_cuda
+@pytest.mark.parametrize("form", FORMS)
+def test_a_captured_step_in_half_precision_equals_the_plain_one(tree, form):
+    losses = []
+    for capture in (False, True):
+        model = make_model(tree, form, dropout=0.0).cuda()
+        settings = Settings(epochs=10, precision="bf16", capture=capture)
+        losses.append([epoch.loss for epoch in fit(model, tree, tree.splits[0], settings).history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+
+
+def test_gradients_do_not_pile_up():
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    for _ in range(2):
+        FULL.update(optimizer, 3 * weight)
+        assert weight.grad == 3
+
+
+def test_gradients_too_small_for_fp16_survive():
+    """1e-9 is nothing in fp16; times the factor it is something."""
+    layer, x = torch.nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+
+    class Tiny:
+        def loss(self, model, batch):
+            return 1e-9 * model(batch).float().sum()
+
+    moved = []
+    for scaled in (False, True):
+        precision = Precision("fp16", torch.device("cpu"))
+        precision.scaler = precision.scaler if scaled else None
+        torch.nn.init.ones_(layer.weight)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1e8)
+        precision.update(optimizer, precision.loss(layer, Tiny(), x))
+        moved.append(1 - layer.weight.item())
+    assert moved == [0, pytest.approx(0.1, rel=1e-3)]
+
+
+def test_a_scaled_loss_may_overflow_without_a_fault(molecules):
+    """Steps with infinite gradients are left out in fp16, which is how its factor is found."""
+    model = make_model(molecules, "mlp")
+    task = make_task(molecules, molecules.splits[0], next(model.parameters()), batch_size=5)
+    trainer = _Trainer(model, task, Settings(precision="fp16", batch_size=5))
+    trainer.precision.scaler = trainer.rewind.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    trainer.run_epoch(1)
+    assert trainer.guard.recovery is None
+    assert trainer.precision.scaler.get_scale() == 2.0**115
+
+
+def test_the_factor_of_a_scaled_loss_goes_back_too(tree):
+    model = make_model(tree, "mlp")
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.zeros(()))
+    rewind = Rewind(model, torch.optim.SGD(model.parameters()), None, scaler)
+    rewind.save()
+    scaler.update(2.0)
+    rewind.restore()
+    assert scaler.get_scale() == 8.0
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"precision": "fp8"}, "precision must be float32 or bf16 or fp16, got 'fp8'"),
+        ({"precision": "fp16", "capture": True}, "capture cannot hold a step in fp16"),
+        ({"compile": True, "capture": True}, "capture and compile cannot both be on"),
+    ],
+)
+def test_settings_that_cannot_be(settings, words):
+    with pytest.raises(InputError, match=words):
+        Settings(**settings)

@@ -1,0 +1,58 @@
+"""Datasets small enough to train on in a test."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, hierarchy
+from hkconv.data.splits import link_splits
+from hkconv.tasks import building
+
+
+@pytest.fixture
+def tree() -> NodeDataset:
+    return hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+
+
+@pytest.fixture
+def links(tree) -> LinkDataset:
+    graph = tree.graph
+    return LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=2), "test")
+
+
+@pytest.fixture
+def molecules() -> GraphDataset:
+    """Rings and paths of random sizes; a node's feature is its degree."""
+    generator = torch.Generator().manual_seed(1)
+    graphs = []
+    for index in range(40):
+        size = int(torch.randint(3, 8, (1,), generator=generator))
+        ring = torch.stack([torch.arange(size), (torch.arange(size) + 1) % size])
+        edges = ring if index % 2 else ring[:, :-1]
+        degree = edges.flatten().bincount(minlength=size).float()[:, None]
+        graphs.append(Data(x=degree, edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.tensor([index % 2])))
+    split = Split(torch.arange(24), torch.arange(24, 32), torch.arange(32, 40))
+    return GraphDataset("shapes", graphs, [split], 2, "test")
+
+
+@pytest.fixture
+def questions(molecules) -> GraphDataset:
+    """The same graphs with their degrees one-hot and two questions: is it a ring, is it a path of five nodes or more?
+
+    Of every third graph the first answer is unknown, of the next the second.
+    """
+    graphs = []
+    for index, shape in enumerate(molecules.graphs):
+        is_ring, is_long_path = bool(shape.y), not shape.y and shape.num_nodes >= 5
+        answers = torch.tensor([[float(is_ring), float(is_long_path)]])
+        if index % 3 < 2:
+            answers[0, index % 3] = torch.nan
+        graphs.append(Data(x=shape.x.to(torch.uint8), edge_index=shape.edge_index, y=answers))
+    return GraphDataset("questions", graphs, molecules.splits, 2, "test", metric="ROC-AUC", num_columns=3)
+
+
+@pytest.fixture
+def tree_for_every_name(monkeypatch, tree) -> NodeDataset:
+    """Every recipe trains on the small tree."""
+    monkeypatch.setattr(building, "load", lambda *_, **__: tree)
+    return tree

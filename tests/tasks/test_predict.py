@@ -1,0 +1,225 @@
+import re
+
+import numpy as np
+import pytest
+import torch
+from own_files import write_papers
+from torch_geometric.data import Data
+
+from hkconv.data.own.loading import load_own
+from hkconv.engine.checkpoint import load_checkpoint
+from hkconv.errors import InputError
+from hkconv.tasks import predict, run
+from hkconv.tasks.building import model_config
+from hkconv.tasks.layerwise import all_neighbor_logits
+from hkconv.tasks.predict import predict_run
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_run
+
+
+def refused(message):
+    return pytest.raises(InputError, match=re.escape(message))
+
+
+def trained(data, out, **changes):
+    values = {"models": ("gcn",), "epochs": 20, "lr": 0.05, "num_splits": 1, "hidden_dim": 4, "device": "cpu"}
+    values |= {"num_layers": 2, "dropout": 0.2}
+    return train_run(Recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
+
+
+@pytest.fixture
+def papers(tmp_path):
+    return write_papers(tmp_path / "papers")
+
+
+def own_output(folder, data):
+    """What the network of a run on one split says, called by hand on the dataset that was trained on."""
+    network, _ = load_checkpoint(folder)
+    graph = load_own(data).graph
+    with torch.no_grad():
+        return network(graph.x, graph.edge_index, graph.edge_weight).double().softmax(1)
+
+
+def test_predictions_are_the_networks_own_answers(papers, tmp_path):
+    trained(papers, tmp_path / "run")
+    found = predict_run(tmp_path / "run", str(papers), device="cpu")
+    expected = own_output(tmp_path / "run/gcn/split0-seed0", papers)
+    assert torch.equal(found.probabilities, expected)
+    assert found.ids == [f"paper {number}" for number in range(60)]
+    assert found.classes == ("high", "low", "mid")
+    assert found.predicted == [("high", "low", "mid")[number] for number in expected.argmax(1).tolist()]
+    truth = [("low", "mid", "high")[number % 3] for number in range(60)]
+    assert np.mean([one == other for one, other in zip(found.predicted, truth)]) > 0.8
+
+
+def test_new_nodes_in_a_changed_graph(papers, tmp_path):
+    """Without labels, with columns and edges in another order, and the same numbers for nodes far from the new ones."""
+    trained(papers, tmp_path / "run", num_layers=1)
+    new = write_papers(tmp_path / "new", more=6)
+    rows = [line.split(",") for line in (new / "nodes.csv").read_text().splitlines()]
+    (new / "nodes.csv").write_text("".join(f"{colour},{name},{age}\n" for name, age, colour, _ in rows))
+    lines = (new / "edges.csv").read_text().splitlines()
+    (new / "edges.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    found = predict_run(tmp_path / "run", str(new), device="cpu")
+    assert found.ids[60:] == [f"paper {number}" for number in range(60, 66)]
+    before = predict_run(tmp_path / "run", str(papers), device="cpu").probabilities
+    touched = {int(line.split(",")[1].split()[1]) for line in lines[1:] if int(line.split(",")[0].split()[1]) >= 60}
+    # Of two neighbours of a touched node one sees its degree change, which GCN divides by.
+    graph = load_own(papers).graph
+    near = set(graph.edge_index[1][torch.isin(graph.edge_index[0], torch.tensor(sorted(touched)))].tolist())
+    far = sorted(set(range(60)) - touched - near)
+    assert far and touched
+    torch.testing.assert_close(found.probabilities[far], before[far], rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(found.probabilities[sorted(touched)], before[sorted(touched)], atol=1e-4)
+    network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
+    prepared = load_own(write_papers(tmp_path / "again", more=6)).graph
+    with torch.no_grad():
+        by_hand = network(prepared.x, prepared.edge_index, prepared.edge_weight).double().softmax(1)
+    torch.testing.assert_close(found.probabilities, by_hand, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["linkx", "glognn"])
+def test_a_network_of_one_graph_predicts_on_that_graph_alone(papers, tmp_path, name):
+    trained(papers, tmp_path / "run", models=(name,), epochs=1)
+    expected = own_output(tmp_path / f"run/{name}/split0-seed0", papers)
+    assert torch.equal(predict_run(tmp_path / "run", str(papers), device="cpu").probabilities, expected)
+    new = write_papers(tmp_path / "new", more=1)
+    with refused(
+        f"model '{name}' of run {tmp_path / 'run'} knows the nodes of one graph alone and cannot predict on a"
+    ):
+        predict_run(tmp_path / "run", str(new))
+
+
+def test_an_embedding_belongs_to_one_graph_too(tmp_path):
+    papers = write_papers(tmp_path / "papers", weighted=False)
+    trained(papers, tmp_path / "run", models=("geom-gcn",), epochs=1)
+    with refused("model 'geom-gcn'"):
+        predict_run(tmp_path / "run", str(write_papers(tmp_path / "new", weighted=False, more=1)))
+
+
+def test_hkn_predicts_on_a_changed_graph_unless_it_reads_rows_of_the_adjacency(tmp_path, monkeypatch):
+    # Compiling the kernels would take longer than all other tests here.
+    monkeypatch.setattr(run, "model_config", lambda *given: {**model_config(*given), "backend": "reference"})
+    papers = write_papers(tmp_path / "papers", weighted=False)
+    new = write_papers(tmp_path / "new", weighted=False, more=3)
+    trained(papers, tmp_path / "plain", models=("hkn",), epochs=1)
+    network, _ = load_checkpoint(tmp_path / "plain/hkn/split0-seed0")
+    graph = load_own(new).graph
+    with torch.no_grad():
+        expected = network(graph.x, graph.edge_index).double().softmax(1)
+    torch.testing.assert_close(predict_run(tmp_path / "plain", str(new), device="cpu").probabilities, expected)
+    trained(papers, tmp_path / "rows", models=("hkn",), structure=True, epochs=1)
+    with refused("train another model, or hkn without structure"):
+        predict_run(tmp_path / "rows", str(new))
+
+
+@pytest.mark.parametrize("name", ["hkn", "gcn"])
+def test_a_run_on_samples_predicts_from_all_neighbours_layer_by_layer(papers, tmp_path, monkeypatch, name):
+    seen = []
+
+    def watched(*given):
+        seen.append(type(given[0]).__name__.lower())
+        return all_neighbor_logits(*given)
+
+    monkeypatch.setattr(predict, "all_neighbor_logits", watched)
+    monkeypatch.setattr(
+        run,
+        "model_config",
+        lambda *given: {**model_config(*given), **({"backend": "reference"} if name == "hkn" else {})},
+    )
+    trained(papers, tmp_path / "run", models=(name,), epochs=2, neighbors=(3, 3), batch_size=8)
+    for data in (papers, write_papers(tmp_path / "new", more=4)):
+        found = predict_run(tmp_path / "run", str(data), device="cpu")
+        expected = own_output(tmp_path / f"run/{name}/split0-seed0", data)
+        torch.testing.assert_close(found.probabilities, expected, rtol=1e-5, atol=1e-6)
+    assert seen == [name, name]
+
+
+def test_the_recipe_prepares_new_data_too(papers, tmp_path):
+    trained(papers, tmp_path / "run", undirected=False, log_features=True)
+    network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
+    rows = [line.split(",") for line in (papers / "nodes.csv").read_text().splitlines()[1:]]
+    colours = ("blue", "green", "red")
+    x = torch.tensor([[float(age), *(float(colour == one) for one in colours)] for _, age, colour, _ in rows])
+    lines = [line.split(",") for line in (papers / "edges.csv").read_text().splitlines()[1:]]
+    ends = torch.tensor([[int(name.split()[1]) for name in line[:2]] for line in lines]).t()
+    weights = torch.tensor([float(line[2]) for line in lines])
+    with torch.no_grad():
+        expected = network(x.sign() * x.abs().log1p(), ends, weights).double().softmax(1)
+    found = predict_run(tmp_path / "run", str(papers), device="cpu").probabilities
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_graphs_one_by_one(tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    graphs = [
+        Data(
+            x=torch.rand(4, 2, generator=draw) + number % 2,
+            edge_index=torch.randint(4, (2, 5), generator=draw),
+            edge_weight=torch.rand(5, generator=draw),
+            y=number % 2,
+            ids=f"g{number}",
+        )
+        for number in range(30)
+    ]
+    torch.save(graphs, tmp_path / "graphs.pt")
+    trained(tmp_path / "graphs.pt", tmp_path / "run", undirected=False, batch_size=8)
+    for graph in graphs:
+        del graph.y
+    torch.save(graphs[:7], tmp_path / "some.pt")
+    found = predict_run(tmp_path / "run", str(tmp_path / "some.pt"), device="cpu")
+    network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
+    for number, graph in enumerate(graphs[:7]):
+        with torch.no_grad():
+            alone = network(
+                graph.x, graph.edge_index, graph.edge_weight, batch=torch.zeros(4, dtype=torch.int64), batch_size=1
+            )
+        torch.testing.assert_close(found.probabilities[number], alone.double().softmax(1)[0], rtol=1e-5, atol=1e-6)
+    assert found.ids == [f"g{number}" for number in range(7)] and found.classes == ("0", "1")
+
+
+def test_molecules(tmp_path):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    rows = ["C" * (1 + number % 9) + ("O" if number % 2 else "N") for number in range(40)]
+    lines = [f"{smiles},{'alcohol' if smiles[-1] == 'O' else 'amine'}" for smiles in rows]
+    (tmp_path / "molecules.csv").write_text("smiles,label\n" + "\n".join(lines) + "\n")
+    trained(tmp_path / "molecules.csv", tmp_path / "run", epochs=40)
+    (tmp_path / "new.csv").write_text("id,smiles\na,CCCCCCCCCCCO\nb,CCCCCCCCCCCN\n")
+    found = predict_run(tmp_path / "run", str(tmp_path / "new.csv"), device="cpu")
+    assert (found.ids, found.predicted) == (["a", "b"], ["alcohol", "amine"])
+
+
+def test_the_best_training_is_asked_or_that_of_a_model(papers, tmp_path):
+    summary = trained(papers, tmp_path / "run", models=("mlp", "gcn"), num_splits=2, epochs=5)
+    best = max(summary.cells, key=lambda result: result.val_metric)
+    assert predict_run(tmp_path / "run", str(papers)).result == best
+    assert predict_run(tmp_path / "run", str(papers), model="mlp").result.model == "mlp"
+    with refused("has no training of model 'hkn', only of mlp, gcn"):
+        predict_run(tmp_path / "run", str(papers), model="hkn")
+
+
+def test_data_that_do_not_fit(papers, tmp_path):
+    trained(papers, tmp_path / "run", epochs=1)
+    nodes = (papers / "nodes.csv").read_text()
+    for before, after, message in (
+        ("red", "pink", "nodes.csv, line 7, column colour: category 'pink' was not there in training"),
+        ("age", "years", "nodes.csv, line 1, column years is unknown"),
+        ("paper 3,", "paper 2,", "nodes.csv, line 5, column id: 'paper 2' was already in line 4"),
+    ):
+        (papers / "nodes.csv").write_text(nodes.replace(before, after, 1))
+        with refused(message):
+            predict_run(tmp_path / "run", str(papers))
+    (papers / "nodes.csv").write_text(nodes)
+    with refused("nodes.csv, line 1, column age is missing; there are id, colour"):
+        other = tmp_path / "other"
+        other.mkdir()
+        (other / "nodes.csv").write_text("id,colour\na,red\n")
+        (other / "edges.csv").write_text("source,target,weight\n")
+        predict_run(tmp_path / "run", str(other))
+
+
+def test_a_run_on_a_dataset_of_the_catalog_has_no_names_to_predict_with(tmp_path, papers):
+    trained("tree", tmp_path / "run", models=("mlp",), epochs=1)
+    with refused("was trained on dataset 'tree': prediction needs a run on own data"):
+        predict_run(tmp_path / "run", str(papers))

@@ -1,0 +1,267 @@
+import json
+import subprocess
+import sys
+from dataclasses import fields
+
+import first_release
+import pytest
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
+
+from hkconv import models
+from hkconv.data.protocols import CHOICES
+from hkconv.errors import InputError
+from hkconv.tasks.recipe import (
+    FIRST_RELEASE,
+    MODEL_NAMES,
+    OPTIONS_OF_PAPER,
+    PROTOCOL_NAMES,
+    Recipe,
+    make_recipe,
+    read_recipe_file,
+    upgraded,
+)
+
+
+def test_defaults_are_valid_and_fit_in_json():
+    recipe = Recipe()
+    assert (recipe.dataset, recipe.models, recipe.form, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), "views", 1)
+    assert (recipe.root, recipe.norm, recipe.hidden_act, recipe.readout, recipe.reach) == (False, *[None] * 4)
+    assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+
+
+def test_model_names_are_those_of_the_models():
+    assert set(models.MODELS) == set(MODEL_NAMES)
+
+
+def test_protocols_are_those_of_the_data():
+    assert PROTOCOL_NAMES == CHOICES
+
+
+def test_needs_no_torch():
+    code = "import sys, hkconv.tasks.recipe, hkconv.cli.main; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_text_is_read_as_a_person_means_it():
+    recipe = make_recipe({"lr": "1e-3", "models": "gcn, mlp", "act": "none", "curvature": -2, "task": None})
+    assert (recipe.lr, recipe.models, recipe.act, recipe.curvature, recipe.task) == (
+        1e-3,
+        ("gcn", "mlp"),
+        None,
+        -2.0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "key, value, accepted",
+    [
+        ("hidden_dim", 0, "a whole number of at least 1"),
+        ("hidden_dim", 2.5, "a whole number"),
+        ("hidden_dim", True, "a whole number"),
+        ("num_layers", 0, "at least 1"),
+        ("kernel_size", 0, "at least 1"),
+        ("curvature", 0, "a number below 0"),
+        ("curvature", 1.0, "a number below 0"),
+        ("curvature", "flat", "a number below 0"),
+        ("curvature", float("-inf"), "a number below 0"),
+        ("dropout", 1.0, "at least 0 and below 1"),
+        ("dropout", -0.1, "at least 0 and below 1"),
+        ("lr", 0, "a number above 0"),
+        ("lr", float("nan"), "a number above 0"),
+        ("weight_decay", -1e-3, "at least 0"),
+        ("epochs", 0, "at least 1"),
+        ("patience", 0, "at least 1"),
+        ("batch_size", 0, "at least 1"),
+        ("neighbors", "", "whole numbers such as 15,10"),
+        ("neighbors", "15;10", "whole numbers such as 15,10"),
+        ("neighbors", [0, 1], "each at least 1 or, for all neighbours, -1"),
+        ("neighbors", [True, 3], "whole numbers"),
+        ("neighbors", [1.5], "whole numbers"),
+        ("neighbors", 15, "whole numbers"),
+        ("neighbors", [], "whole numbers"),
+        ("num_splits", 0, "at least 1"),
+        ("seeds", 0, "at least 1"),
+        ("capture", 1, "true or false"),
+        ("seed", -1, "at least 0"),
+        ("root", "yes", "true or false"),
+        ("points", "grid", "optimal or random or trainable"),
+        ("attention", "dot", "distance or none"),
+        ("act", "tanh", "relu or none"),
+        ("norm", "group", "batch or layer or none"),
+        ("hidden_act", "tanh", "relu or none"),
+        ("form", "pape", "views or paper"),
+        ("form", None, "views or paper"),
+        ("readout", "first", "last or all"),
+        ("structure", 1, "true or false"),
+        ("directions", "both", "true or false"),
+        ("learn_curvature", "yes", "true or false"),
+        ("protocol", "fair", "clean or published"),
+        ("task", "regression", "node or graph or link or none"),
+        ("models", [], "different names from hkn, mlp, gcn"),
+        ("models", ["hkn", "hkn"], "different names"),
+        ("models", "transformer", "different names"),
+        ("models", [1], "different names"),
+        ("dataset", 5, "the name of a dataset"),
+        ("out", "", "a folder or none"),
+    ],
+)
+def test_a_value_that_cannot_be(key, value, accepted):
+    with pytest.raises(InputError, match=f"{key} must be .*{accepted}.*, got ") as caught:
+        make_recipe({key: value})
+    assert repr(value) in str(caught.value)
+    assert "none or none" not in str(caught.value)
+
+
+def test_neighbours_as_text_as_a_list_and_back():
+    for given in ("15, -1", [15, -1], (15, -1)):
+        recipe = make_recipe({"neighbors": given, "num_layers": 2})
+        assert recipe.neighbors == (15, -1)
+        assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+    assert make_recipe({"neighbors": "none"}).neighbors is None
+    with pytest.raises(InputError, match="neighbors must have a number for each of the 3 layers, got 2"):
+        make_recipe({"neighbors": "15,10", "num_layers": 3})
+
+
+def test_none_is_a_word_where_the_form_has_something():
+    """And what it always was where nothing is said by it: a file may hold either."""
+    recipe = make_recipe({"norm": "none", "hidden_act": "none", "act": "none", "readout": "none", "reach": "none"})
+    assert (recipe.norm, recipe.hidden_act) == ("none", "none")
+    assert (recipe.act, recipe.readout, recipe.reach) == (None, None, None)
+    assert (make_recipe({"norm": None}).norm, make_recipe({"hidden_act": None}).hidden_act) == (None, None)
+
+
+def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
+    for name in OPTIONS_OF_PAPER:
+        assert upgraded({name: first_release.RECIPE[name]}) == {**FIRST_RELEASE, name: first_release.RECIPE[name]}
+        assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
+    for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().as_dict()):
+        assert upgraded(values) == values
+    assert Recipe(**upgraded(first_release.RECIPE)).as_dict() == {**first_release.RECIPE, "form": "paper"}
+
+
+def test_every_default_of_the_first_release_that_is_another_today_is_known():
+    """The recipe of then says all of them but for what that run chose."""
+    chosen = {"models", "epochs", "num_splits", "device"}
+    then = {name: value for name, value in first_release.RECIPE.items() if name not in chosen}
+    now = make_recipe(upgraded({"root": True})).as_dict()
+    assert now != Recipe(form="paper", root=True).as_dict()
+    assert {name: now[name] for name in then} == then
+    assert now["epochs"] == 200 and now["num_splits"] == 3
+
+
+def test_an_unknown_key_gets_the_nearest():
+    with pytest.raises(InputError, match="unknown key 'hiden_dim' in the recipe; did you mean 'hidden_dim'"):
+        make_recipe({"hiden_dim": 3})
+    with pytest.raises(InputError, match=f"accepted: dataset, .*{fields(Recipe)[-1].name}"):
+        make_recipe({"xyzzy": 3})
+
+
+def test_yaml(tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text("dataset: texas\nlr: 1e-3\nmodels: [hkn]\nact: null\n")
+    recipe = make_recipe(read_recipe_file(file))
+    assert (recipe.dataset, recipe.lr, recipe.models) == ("texas", 1e-3, ("hkn",))
+    file.write_text("")
+    assert read_recipe_file(file) == {}
+
+
+def test_yaml_of_the_first_release(tmp_path):
+    """By an option of then it is what it was, with the defaults of then; any other has those of now."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text("dataset: texas\nroot: true\nlr: 0.1\n")
+    then = make_recipe(upgraded(read_recipe_file(file)))
+    assert (then.form, then.root, then.lr, then.dataset) == ("paper", True, 0.1, "texas")
+    assert (then.hidden_dim, then.num_layers, then.dropout, then.readout) == (16, 2, 0.2, "last")
+    assert then == Recipe(**{**FIRST_RELEASE, "dataset": "texas", "lr": 0.1}) != Recipe(dataset="texas", lr=0.1)
+    file.write_text("dataset: texas\nlr: 0.1\nmass: true\n")
+    now = make_recipe(upgraded(read_recipe_file(file)))
+    assert now == Recipe(dataset="texas", lr=0.1, mass=True)
+    file.write_text("form: paper\nroot: true\n")
+    assert make_recipe(upgraded(read_recipe_file(file))) == Recipe(form="paper", root=True)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("lr: [1", "is not valid YAML in line"),
+        ("- lr\n- 3", "must hold keys and values such as 'lr: 0.01', got a list"),
+        ("lr: !!python/object/apply:os.getcwd []", "is not valid YAML"),
+        ("a: \x00", "is not valid YAML"),
+    ],
+)
+def test_yaml_that_cannot_be(tmp_path, content, message):
+    (tmp_path / "recipe.yaml").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_recipe_file(tmp_path / "recipe.yaml")
+
+
+def test_missing_yaml(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_recipe_file(tmp_path / "recipe.yaml")
+
+
+WORDS = [
+    "lr",
+    ": ",
+    "0.1",
+    "\n",
+    "- ",
+    "models",
+    "[mlp]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!python/object/apply:os.system ",
+    "'",
+    '"',
+]
+ODD = [
+    "2001-99-99",
+    "0b",
+    "1:99",
+    "!!float x",
+    "!!timestamp x",
+    "!!binary =",
+    "? ",
+    "<<: ",
+    "9" * 5000,
+    "[" * 3000,
+    "%YAML",
+]
+SOUND = "dataset: tree\nlr: 1e-3\nmodels: [mlp, gcn]\nact: none\n"
+
+
+@fuzzed(
+    content=damaged(SOUND.encode()) | st.lists(st.sampled_from([*WORDS, *ODD]), max_size=8).map("".join).map(str.encode)
+)
+def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(content)
+    with input_errors_alone():
+        make_recipe(read_recipe_file(path))
+
+
+@fuzzed(values=changed(Recipe().as_dict()))
+def test_whatever_the_values_are_only_input_errors_come_out(values):
+    with input_errors_alone():
+        json.dumps(make_recipe(values if isinstance(values, dict) else {}).as_dict())
+
+
+def test_yaml_runs_nothing(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"lr: !!python/object/apply:os.system ['touch {tmp_path}/exploded']\n")
+    with pytest.raises(InputError, match="is not valid YAML"):
+        read_recipe_file(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_file_that_means_gigabytes_is_one_short_line(tmp_path):
+    """Nine lists of nine names each of the one before: gigabytes when written out, as in a message."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    (tmp_path / "recipe.yaml").write_text("\n".join([*lines, "lr: *a8"]))
+    with pytest.raises(InputError, match=r"recipe \S+ refers to another value in line 2 \(\*a0\): write it out"):
+        read_recipe_file(tmp_path / "recipe.yaml")
