@@ -10,7 +10,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 
-ROOMS = ("geometry.lorentz", "points", "nn", "models", "data", "training", "viz", "testing")
+ROOMS = ("geometry.lorentz", "points", "nn", "models", "data", "engine", "tasks", "viz", "testing")
 # What a browser fetches by itself; links in ``a`` wait for a click.
 FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
