@@ -7,9 +7,8 @@ from torch.nn import functional as F
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn import HEmbedding
-from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.edge_sums import neighbor_sum
 from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
-from hkconv.ops.neighbourhood import without_loops
 
 
 class StructureEmbedding(HEmbedding):
@@ -94,4 +93,4 @@ class StructureEmbedding(HEmbedding):
 def _sum_rows(rows: Tensor, found: Neighbors, weight: Tensor | None) -> Tensor:
     entries = None if weight is None else weight.index_select(0, found.order).to(rows.dtype)
     degree = found.target_pointer.diff().clamp(min=1).to(rows.dtype)
-    return neighbour_sum(rows, entries, without_loops(found)) * degree.rsqrt().unsqueeze(1)
+    return neighbor_sum(rows, entries, found) * degree.rsqrt().unsqueeze(1)

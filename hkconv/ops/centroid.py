@@ -8,9 +8,8 @@ from hkconv.geometry.centroid import effective_weight, project_mean
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.geometry.relative import excess
-from hkconv.ops.edge_sums import neighbour_sum
+from hkconv.ops.edge_sums import neighbor_sum
 from hkconv.ops.neighbors import Neighbors
-from hkconv.ops.neighbourhood import without_loops
 
 
 def _sum_by(group: Tensor, values: Tensor, size: int) -> Tensor:
@@ -62,7 +61,7 @@ def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, cu
     """
     R = curvature_radius(curvature)
     rows = F.pad(lift(x[:, 1:].double() / R), (0, 1), value=1.0)
-    sums = neighbour_sum(rows, None if weight is None else weight.double(), without_loops(neighbors))
+    sums = neighbor_sum(rows, None if weight is None else weight.double(), neighbors)
     time = torch.where(sums[:, :1] > 0, sums[:, :1], 1)
     klein, least = sums[:, 1:-1] / time, sums[:, -1:] / time
     root = torch.maximum(1 - klein.square().sum(-1, keepdim=True), least.square()).sqrt()

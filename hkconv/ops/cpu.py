@@ -876,7 +876,7 @@ def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Gr
         *(absent[name] if value is None else value.contiguous().numpy() for name, value in zip(Arrays._fields, tensors))
     )
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
-    by_source = Group(neighbors.source_pointer.numpy(), neighbors.target.numpy(), neighbors.place.numpy())
+    by_source = Group(neighbors.source_pointer.numpy(), neighbors.target_by_source.numpy(), neighbors.by_source.numpy())
     return arrays, by_target, by_source
 
 

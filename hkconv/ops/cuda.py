@@ -535,7 +535,7 @@ def _by_target(neighbors: Neighbors) -> _Work:
 
 
 def _by_source(neighbors: Neighbors) -> _Work:
-    return _work(neighbors.source_pointer, neighbors.source_chunks, neighbors.source_hubs, neighbors.target)
+    return _work(neighbors.source_pointer, neighbors.source_chunks, neighbors.source_hubs, neighbors.target_by_source)
 
 
 def _work(pointer: Tensor, chunks: Tensor, hubs: Tensor, other: Tensor) -> _Work:
@@ -673,7 +673,7 @@ def gradients(
             continue
         flags = {"TO_SOURCE": by is by_source, "POINTS": points_too, "MASS": grads[1] is not None}
         options = {**_options(inputs, by), **flags}
-        tensors = [*given, by.chunks, by.other, neighbors.place, *rows, grad_weight, shared]
+        tensors = [*given, by.chunks, by.other, neighbors.by_source, *rows, grad_weight, shared]
         _launch_backward((_programs(by, options), 1), tensors, by.chunks.size(0), **options)
         _add_gradients_of_hubs(by, rows)
     by_time, by_scale, by_points, by_bias = shared.sum(0).split([P, K, K * (m + 1), P])

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hkconv.ops.neighbourhood import Neighbourhood
+from hkconv.ops.neighbors import Neighbors
 
 # That sparse matrices are in beta, and unchecked: nobody but this file meets them, and it sorts their indices itself.
 warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
@@ -35,74 +35,74 @@ warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant 
 BLOCK = 2**14
 
 
-def neighbour_sum(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+def neighbor_sum(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     r"""The sums :math:`\sum_j w_{ij} x_j` over the neighbours :math:`j` of each node, ``(N, d), (E,) -> (N, d)``."""
     if weight is not None and weight.dtype != x.dtype:  # under autocast one may be in half precision
         common = torch.promote_types(x.dtype, weight.dtype)
         x, weight = x.to(common), weight.to(common)
-    return _NeighbourSum.apply(x, weight, edges)
+    return _NeighborSum.apply(x, weight, neighbors)
 
 
-def square_distance(x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
+def square_distance(x: Tensor, y: Tensor, neighbors: Neighbors) -> Tensor:
     r"""The squares :math:`|x_j - y_i|^2` along all edges :math:`j \to i`, ``(N, d), (N, d) -> (E,)``."""
     # A view, because a compiler does not take the same tensor twice.
-    return _SquareDistance.apply(x, y.view_as(y), edges)
+    return _SquareDistance.apply(x, y.view_as(y), neighbors)
 
 
-def at_source(x: Tensor, edges: Neighbourhood) -> Tensor:
+def at_source(x: Tensor, neighbors: Neighbors) -> Tensor:
     """What the source of each edge has, ``(N,) -> (E,)``."""
-    return _AtSource.apply(x, edges)
+    return _AtSource.apply(x, neighbors)
 
 
-def at_target(x: Tensor, edges: Neighbourhood) -> Tensor:
+def at_target(x: Tensor, neighbors: Neighbors) -> Tensor:
     """What the target of each edge has, ``(N,) -> (E,)``."""
-    return _AtTarget.apply(x, edges)
+    return _AtTarget.apply(x, neighbors)
 
 
-def target_sum(x: Tensor, edges: Neighbourhood) -> Tensor:
+def target_sum(x: Tensor, neighbors: Neighbors) -> Tensor:
     """The sums over all edges into each node, ``(E,) -> (N,)``."""
-    return _TargetSum.apply(x, edges)
+    return _TargetSum.apply(x, neighbors)
 
 
 @torch.no_grad()
-def target_max(x: Tensor, edges: Neighbourhood) -> Tensor:
+def target_max(x: Tensor, neighbors: Neighbors) -> Tensor:
     """The largest value of all edges into each node, without gradient, ``(E,) -> (N,)``."""
-    return torch.segment_reduce(x, "max", offsets=edges.start.long())
+    return torch.segment_reduce(x, "max", offsets=neighbors.target_pointer.long())
 
 
-class _NeighbourSum(torch.autograd.Function):
+class _NeighborSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
-        ctx.edges = edges
-        return _sum_into(x, weight, edges)
+        ctx.neighbors = neighbors
+        return _sum_into(x, weight, neighbors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
-        edges = ctx.edges
-        grad_x = _sum_out_of(grad, weight, edges) if ctx.needs_input_grad[0] else None
+        neighbors = ctx.neighbors
+        grad_x = _sum_out_of(grad, weight, neighbors) if ctx.needs_input_grad[0] else None
         grad_weight = None
         if ctx.needs_input_grad[1]:
-            blocks = _blocks(edges)
+            blocks = _blocks(neighbors)
             grad_weight = torch.cat([_row_sum(x.index_select(0, j) * grad.index_select(0, i)) for j, i in blocks])
         return grad_x, grad_weight, None
 
 
 class _SquareDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, edges: Neighbourhood) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor, neighbors: Neighbors) -> Tensor:
         ctx.save_for_backward(x, y)
-        ctx.edges = edges
-        blocks = _blocks(edges)
+        ctx.neighbors = neighbors
+        blocks = _blocks(neighbors)
         return torch.cat([_row_sum((x.index_select(0, j) - y.index_select(0, i)).square()) for j, i in blocks])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, y = ctx.saved_tensors
         # A column of ones collects the sums of the gradient itself, which multiply the node's own coordinates.
-        of_targets = _sum_out_of(F.pad(y, (0, 1), value=1.0), grad, ctx.edges)
-        of_sources = _sum_into(F.pad(x, (0, 1), value=1.0), grad, ctx.edges)
+        of_targets = _sum_out_of(F.pad(y, (0, 1), value=1.0), grad, ctx.neighbors)
+        of_sources = _sum_into(F.pad(x, (0, 1), value=1.0), grad, ctx.neighbors)
         grad_x = 2 * (of_targets[:, -1:] * x - of_targets[:, :-1])
         grad_y = 2 * (of_sources[:, -1:] * y - of_sources[:, :-1])
         return grad_x, grad_y, None
@@ -110,46 +110,46 @@ class _SquareDistance(torch.autograd.Function):
 
 class _AtSource(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
-        ctx.edges = edges
-        return x.index_select(0, edges.source)
+    def forward(ctx: Any, x: Tensor, neighbors: Neighbors) -> Tensor:
+        ctx.neighbors = neighbors
+        return x.index_select(0, neighbors.source)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _sum_out_of(grad.new_ones(ctx.edges.num_nodes, 1), grad, ctx.edges).squeeze(-1), None
+        return _sum_out_of(grad.new_ones(ctx.neighbors.size[1], 1), grad, ctx.neighbors).squeeze(-1), None
 
 
 class _AtTarget(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
-        ctx.edges = edges
-        return x.index_select(0, edges.target)
+    def forward(ctx: Any, x: Tensor, neighbors: Neighbors) -> Tensor:
+        ctx.neighbors = neighbors
+        return x.index_select(0, neighbors.target)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return target_sum(grad, ctx.edges), None
+        return target_sum(grad, ctx.neighbors), None
 
 
 class _TargetSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, edges: Neighbourhood) -> Tensor:
-        ctx.edges = edges
-        return _sum_into(x.new_ones(edges.num_nodes, 1), x, edges).squeeze(-1)
+    def forward(ctx: Any, x: Tensor, neighbors: Neighbors) -> Tensor:
+        ctx.neighbors = neighbors
+        return _sum_into(x.new_ones(neighbors.size[0], 1), x, neighbors).squeeze(-1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return at_target(grad, ctx.edges), None
+        return at_target(grad, ctx.neighbors), None
 
 
-def _sum_into(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+def _sum_into(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     """What the sources have, summed over the edges into each node."""
-    return _weighted_sums(x, edges.source, edges.start, weight)
+    return _weighted_sums(x, neighbors.source, neighbors.target_pointer, weight)
 
 
-def _sum_out_of(x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+def _sum_out_of(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     """What the targets have, summed over the edges out of each node."""
-    weight = None if weight is None else weight.index_select(0, edges.by_source)
-    return _weighted_sums(x, edges.target_by_source, edges.source_start, weight)
+    weight = None if weight is None else weight.index_select(0, neighbors.by_source)
+    return _weighted_sums(x, neighbors.target_by_source, neighbors.source_pointer, weight)
 
 
 def _weighted_sums(x: Tensor, index: Tensor, start: Tensor, weight: Tensor | None) -> Tensor:
@@ -170,11 +170,11 @@ def _takes_bags(x: Tensor) -> bool:
     return x.dtype != torch.float64 or not torch.backends.mkl.is_available()
 
 
-def _blocks(edges: Neighbourhood) -> Iterable[tuple[Tensor, Tensor]]:
+def _blocks(neighbors: Neighbors) -> Iterable[tuple[Tensor, Tensor]]:
     """Sources and targets of the edges, on a CPU so many at once that their coordinates stay in the cache."""
-    if edges.source.is_cuda or torch.compiler.is_compiling():
-        return [(edges.source, edges.target)]
-    return zip(edges.source.split(BLOCK), edges.target.split(BLOCK))
+    if neighbors.source.is_cuda or torch.compiler.is_compiling():
+        return [(neighbors.source, neighbors.target)]
+    return zip(neighbors.source.split(BLOCK), neighbors.target.split(BLOCK))
 
 
 def _row_sum(x: Tensor) -> Tensor:

@@ -85,13 +85,13 @@ def acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
     """Where all weights of a target vanish, all its neighbours count alike."""
     counted = F.pad((weight > 0).cumsum(0, dtype=torch.int32), (1, 0))
     positive = counted[neighbors.target_pointer].diff()
-    return effective_weight(weight, positive[neighbors.target_by_target()])
+    return effective_weight(weight, positive[neighbors.target])
 
 
 def _total_weight(weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     if weight is None:
         return neighbors.target_pointer.diff()
-    return weight.new_zeros(neighbors.size[1]).index_add(0, neighbors.target_by_target(), weight)
+    return weight.new_zeros(neighbors.size[1]).index_add(0, neighbors.target, weight)
 
 
 class _Call(NamedTuple):

@@ -1,15 +1,21 @@
-"""Neighbourhoods as users hand them over, and the compressed form in which the fused backends walk over them."""
+"""The neighbor structure of a graph: edges as users hand them over, sorted once into CSR and CSC form and remembered.
 
-from typing import NamedTuple
+Every operation along edges reads this one structure: the fused backends, and the sums of :mod:`hkconv.ops.edge_sums`.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from hkconv.errors import InputError
 from hkconv.ops.chunks import Chunks, chunks_of
-from hkconv.ops.identity_cache import IdentityCache
+
+Value = TypeVar("Value")
 
 
 class Edges(NamedTuple):
@@ -21,20 +27,27 @@ class Edges(NamedTuple):
 
 
 class Neighbors(NamedTuple):
-    """Edges sorted by target, and the way from there to the order by source; all in int32.
+    """Neighbor structure in CSR and CSC form, for S sources, T targets and E edges; all int32.
 
-    The edges into target ``i`` are ``target_pointer[i]`` to ``target_pointer[i+1]``, and come from the nodes
-    ``source[...]``. The edges out of source ``j`` are ``source_pointer[j]`` to ``source_pointer[j+1]``, go to the nodes
-    ``target[...]`` and stand at ``place[...]`` in the order by target. ``order`` is where an edge of the order by
-    target stood in the user's ``edge_index``. On CUDA both orders are cut into :class:`~hkconv.ops.chunks.Chunks`.
+    Args:
+        source, target: the ends of each edge, ``(E,)``, sorted by target.
+        order: position of each of these edges in the user's ``edge_index``, ``(E,)``.
+        target_pointer: the edges into target ``i`` are ``target_pointer[i]`` to ``target_pointer[i+1]``, ``(T+1,)``.
+        by_source: positions of the edges above, sorted by source, ``(E,)``.
+        target_by_source: their targets, ``(E,)``.
+        source_pointer: the edges out of source ``j`` are ``source_pointer[j]`` to ``source_pointer[j+1]`` of these,
+            ``(S+1,)``.
+        target_chunks, target_hubs, source_chunks, source_hubs: both orders cut into
+            :class:`~hkconv.ops.chunks.Chunks` on CUDA, empty elsewhere.
     """
 
-    target_pointer: Tensor
     source: Tensor
-    order: Tensor
-    source_pointer: Tensor
     target: Tensor
-    place: Tensor
+    order: Tensor
+    target_pointer: Tensor
+    by_source: Tensor
+    target_by_source: Tensor
+    source_pointer: Tensor
     target_chunks: Tensor
     target_hubs: Tensor
     source_chunks: Tensor
@@ -45,17 +58,47 @@ class Neighbors(NamedTuple):
         """Number of sources and of targets."""
         return self.source_pointer.numel() - 1, self.target_pointer.numel() - 1
 
-    def target_by_target(self) -> Tensor:
-        """The target of each edge, in the order by target."""
-        degree = self.target_pointer.diff()
-        return torch.arange(degree.numel(), device=degree.device).repeat_interleave(
-            degree, output_size=self.source.numel()
-        )
-
     def edges(self, weight: Tensor | None = None) -> Edges:
         """The edges in the order by target; ``weight`` is in the user's order."""
         weight = None if weight is None else weight.index_select(0, self.order)
-        return Edges(self.source.long(), self.target_by_target(), weight)
+        return Edges(self.source.long(), self.target.long(), weight)
+
+
+class IdentityCache:
+    """Values made from a tensor, kept as long as that very tensor lives and is not written to.
+
+    A value must not hold the tensor it is kept for, or both would live for ever. A CUDA graph reads it where it lies:
+    values for several tags are kept side by side, so that none takes the place of one that was recorded.
+    """
+
+    def __init__(self) -> None:
+        self._entries = WeakTensorKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Tensor, tag: Hashable, build: Callable[[], Value]) -> Value:
+        """The value that ``build`` made of ``key`` for this tag, now or before.
+
+        Nothing new is kept of a tensor that carries a gradient or no version, nor while a graph is captured or
+        compiled.
+        """
+        if torch.compiler.is_compiling() or key.requires_grad or key.is_inference():
+            return build()
+        version, values = self._entries.get(key, (None, {}))
+        if version != key._version:
+            values = {}
+        if tag in values:
+            return values[tag]
+        if key.is_cuda and torch.cuda.is_current_stream_capturing():
+            return build()
+        with torch.inference_mode(False):  # values made during inference serve training too
+            made = build()
+        self._entries[key] = key._version, {**values, tag: made}
+        return made
+
+
+_structures, _flipped, _looped_edges, _looped, _looped_weights = (IdentityCache() for _ in range(5))
 
 
 def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
@@ -118,9 +161,6 @@ def find_neighbors(
     return found, _checked_weight(edge_weight, found.source)
 
 
-_structures, _flipped, _looped = IdentityCache(), IdentityCache(), IdentityCache()
-
-
 def _sort(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Neighbors:
     source, target, _ = _read(edge_index, edge_weight, size)
     return sort_edges(source, target, size)
@@ -134,12 +174,13 @@ def flip(found: Neighbors) -> Neighbors:
 
 def _flip(found: Neighbors) -> Neighbors:
     return Neighbors(
+        source=found.target_by_source,
+        target=found.source.index_select(0, found.by_source),
+        order=found.order.index_select(0, found.by_source),
         target_pointer=found.source_pointer,
-        source=found.target,
-        order=found.order.index_select(0, found.place),
+        by_source=found.by_source.argsort().int(),
+        target_by_source=found.source,
         source_pointer=found.target_pointer,
-        target=found.source,
-        place=found.place.argsort().int(),
         target_chunks=found.source_chunks,
         target_hubs=found.source_hubs,
         source_chunks=found.target_chunks,
@@ -150,22 +191,52 @@ def _flip(found: Neighbors) -> Neighbors:
 def with_loops(
     edge_index: Tensor | Neighbors, edge_weight: Tensor | None, num_nodes: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The edges and, beside those that are there, one from each node to itself, which weighs 1.
+    """The edges of ``A + I`` and their weights, 1 for the added loops; an existing loop counts beside the added one.
 
-    Remembered by the identity of ``edge_index``, so that the structure of what comes back is found again too.
+    Remembered by the identity of ``edge_index``, so that the structure of the returned edges is found again too.
     """
-
-    def build() -> Tensor:
-        source, target, _ = read_edges(edge_index, None, (num_nodes, num_nodes))
-        nodes = torch.arange(num_nodes, device=source.device)
-        return torch.stack([torch.cat([source, nodes]), torch.cat([target, nodes])])
-
+    size = (num_nodes, num_nodes)
     key = edge_index.order if isinstance(edge_index, Neighbors) else edge_index
-    looped = _looped.get(key, num_nodes, build)
+    looped = _looped_edges.get(
+        key, num_nodes, lambda: torch.stack(_append_loops(read_edges(edge_index, None, size), num_nodes))
+    )
     if edge_weight is None and (isinstance(edge_index, Neighbors) or not is_torch_sparse_tensor(edge_index)):
         return looped, None
-    weight = read_edges(edge_index, edge_weight, (num_nodes, num_nodes)).weight
+    weight = read_edges(edge_index, edge_weight, size).weight
     return looped, None if weight is None else torch.cat([weight, weight.new_ones(num_nodes)])
+
+
+def neighbors_with_loops(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype
+) -> tuple[Neighbors, Tensor | None]:
+    """The structure of ``A + I`` and its weights in the order by target, None where all are 1.
+
+    Both are remembered by the identity of the tensors they come from. An existing loop counts beside the added one,
+    which weighs 1.
+    """
+    size = (num_nodes, num_nodes)
+
+    def build() -> tuple[Neighbors, Tensor | None]:
+        edges = read_edges(edge_index, None, size)
+        return sort_edges(*_append_loops(edges, num_nodes), size), edges.weight
+
+    found, given = _looped.get(edge_index, num_nodes, build)
+    weight = given if edge_weight is None else _check_shape(edge_weight, found.order.numel() - num_nodes)
+    if weight is None:
+        return found, None
+
+    def arrange() -> Tensor:
+        loops = torch.ones(num_nodes, dtype=dtype, device=weight.device)
+        return torch.cat([_check_sign(weight).to(dtype), loops]).index_select(0, found.order)
+
+    if torch.compiler.is_compiling():
+        return found, arrange()
+    return found, _looped_weights.get(found.order, None, IdentityCache).get(weight, dtype, arrange)
+
+
+def _append_loops(edges: Edges, num_nodes: int) -> tuple[Tensor, Tensor]:
+    nodes = torch.arange(num_nodes, device=edges.source.device)
+    return torch.cat([edges.source, nodes]), torch.cat([edges.target, nodes])
 
 
 def sort_edges(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbors:
@@ -174,15 +245,16 @@ def sort_edges(source: Tensor, target: Tensor, size: tuple[int, int]) -> Neighbo
         raise InputError(f"at most 2^31 - 1 edges fit, got {source.numel()}")
     target, order = target.int().sort(stable=True)
     source = source.int().index_select(0, order)
-    by_source, place = source.sort(stable=True)
-    target_pointer, source_pointer = _pointer(target, size[1]), _pointer(by_source, size[0])
+    sorted_source, by_source = source.sort(stable=True)
+    target_pointer, source_pointer = _pointer(target, size[1]), _pointer(sorted_source, size[0])
     return Neighbors(
-        target_pointer,
         source,
+        target,
         order.int(),
+        target_pointer,
+        by_source.int(),
+        target.index_select(0, by_source),
         source_pointer,
-        target.index_select(0, place),
-        place.int(),
         *_chunks(target_pointer, source.numel()),
         *_chunks(source_pointer, source.numel()),
     )
@@ -238,9 +310,17 @@ def _check_size(found: Neighbors, size: tuple[int, int]) -> None:
 
 
 def _checked_weight(weight: Tensor | None, source: Tensor) -> Tensor | None:
-    if weight is not None and weight.shape != source.shape:
-        raise InputError(f"edge_weight must have shape ({source.numel()},), got {tuple(weight.shape)}")
-    if weight is not None and _may_read(weight) and not (weight >= 0).all():
+    return None if weight is None else _check_sign(_check_shape(weight, source.numel()))
+
+
+def _check_shape(weight: Tensor, edges: int) -> Tensor:
+    if weight.shape != (edges,):
+        raise InputError(f"edge_weight must have shape ({edges},), got {tuple(weight.shape)}")
+    return weight
+
+
+def _check_sign(weight: Tensor) -> Tensor:
+    if _may_read(weight) and not (weight >= 0).all():
         raise InputError("edge_weight must be non-negative and not NaN: a centroid has no negative weights")
     return weight
 
@@ -259,5 +339,5 @@ def _raise_if_outside(index: Tensor, size: int, name: str) -> None:
 
 
 def _may_read(values: Tensor) -> bool:
-    """Whether looking at values is free: elsewhere it would synchronise a GPU or break a compiled graph."""
+    """True where reading values is free: elsewhere it would synchronize a GPU or break a compiled graph."""
     return not torch.compiler.is_compiling() and values.device.type == "cpu" and values.numel() > 0

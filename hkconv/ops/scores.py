@@ -49,7 +49,7 @@ def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors, curvature
 
 def segment_softmax(scores: Tensor, neighbors: Neighbors) -> Tensor:
     """Softmax over the edges of each target, in the order by target."""
-    pointer, target = neighbors.target_pointer, neighbors.target_by_target()
+    pointer, target = neighbors.target_pointer, neighbors.target
     highest = torch.segment_reduce(scores.detach(), "max", offsets=pointer)
     shares = (scores - highest.index_select(0, target)).exp()
     return shares / torch.ops.hkconv.edge_totals(shares, pointer, target)

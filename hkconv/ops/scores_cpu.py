@@ -82,7 +82,7 @@ def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors) -> Tensor
 def gradients(query: Tensor, key: Tensor, neighbors: Neighbors, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of :func:`square_distances` for queries and keys."""
     by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
-    by_source = Group(neighbors.source_pointer.numpy(), neighbors.target.numpy(), neighbors.place.numpy())
+    by_source = Group(neighbors.source_pointer.numpy(), neighbors.target_by_source.numpy(), neighbors.by_source.numpy())
     return _gradient(by_target, query, key, grad), _gradient(by_source, key, query, grad)
 
 

@@ -94,8 +94,8 @@ def gradients(query: Tensor, key: Tensor, neighbors: Neighbors, grad: Tensor) ->
     """Gradients of :func:`square_distances` for queries and keys."""
     by_target, by_source = _by_target(neighbors), _by_source(neighbors)
     return (
-        _gradient(by_target, query, key, grad, neighbors.place, to_source=False),
-        _gradient(by_source, key, query, grad, neighbors.place, to_source=True),
+        _gradient(by_target, query, key, grad, neighbors.by_source, to_source=False),
+        _gradient(by_source, key, query, grad, neighbors.by_source, to_source=True),
     )
 
 

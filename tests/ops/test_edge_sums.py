@@ -4,7 +4,7 @@ from hyperbolic_cases import EDGES, NODES
 
 from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.ops import edge_sums
-from hkconv.ops.neighbourhood import neighbourhood
+from hkconv.ops.neighbors import neighbors, neighbors_with_loops
 
 
 @pytest.fixture(params=[3, 2**14], ids=["blocks", "one block"], autouse=True)
@@ -14,7 +14,7 @@ def block(request, monkeypatch):
 
 @pytest.fixture
 def edges():
-    return neighbourhood(EDGES, None, NODES)
+    return neighbors_with_loops(EDGES, None, NODES, torch.float64)[0]
 
 
 def assert_equal_with_gradients(function, plain, *inputs):
@@ -31,9 +31,9 @@ def test_sum_over_neighbours(edges, generator):
         return torch.zeros_like(x).index_add(0, edges.target, weight.unsqueeze(-1) * x[edges.source])
 
     x, weight = drawn(generator, NODES, 3), drawn(generator, edges.source.numel())
-    assert_equal_with_gradients(lambda x, w: edge_sums.neighbour_sum(x, w, edges), plain, x, weight)
+    assert_equal_with_gradients(lambda x, w: edge_sums.neighbor_sum(x, w, edges), plain, x, weight)
     assert_equal_with_gradients(
-        lambda x: edge_sums.neighbour_sum(x, None, edges), lambda x: plain(x, torch.ones_like(weight)), x
+        lambda x: edge_sums.neighbor_sum(x, None, edges), lambda x: plain(x, torch.ones_like(weight)), x
     )
 
 
@@ -63,17 +63,34 @@ def test_sum_and_maximum_at_targets(edges, generator):
     assert edge_sums.target_max(value, edges).tolist() == expected
 
 
+def test_sums_go_from_sources_to_targets(generator):
+    edge_index = torch.tensor([[4, 0, 2, 4, 4], [1, 2, 0, 0, 0]])
+    found = neighbors(edge_index, (5, 4))
+    x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.rand(5, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def run(x, weight):
+        return edge_sums.neighbor_sum(x, weight[found.order.long()], found)
+
+    source, target = edge_index
+    expected = torch.zeros(4, 3, dtype=torch.float64).index_add(0, target, weight[:, None] * x[source])
+    torch.testing.assert_close(run(x, weight), expected)
+    assert torch.autograd.gradcheck(run, (x, weight))
+    plain = torch.zeros(4, 3, dtype=torch.float64).index_add(0, target, x[source])
+    torch.testing.assert_close(edge_sums.neighbor_sum(x, None, found), plain)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_sums_on_a_gpu_repeat_to_the_last_bit_where_that_is_asked_for():
     generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(3000, (2, 200_000), generator=generator).cuda()
     x = torch.randn(3000, 33, generator=generator).cuda().requires_grad_()
-    edges = neighbourhood(edge_index, None, 3000)
+    edges = neighbors(edge_index, 3000)
     weight = torch.rand(edges.source.numel(), generator=generator).cuda()
     with deterministic_algorithms():
         runs = []
         for _ in range(5):
-            out = edge_sums.neighbour_sum(x, weight, edges)
+            out = edge_sums.neighbor_sum(x, weight, edges)
             runs.append((out, torch.autograd.grad(out.square().sum(), x)[0]))
     for out, gradient in runs[1:]:
         assert torch.equal(out, runs[0][0]) and torch.equal(gradient, runs[0][1])

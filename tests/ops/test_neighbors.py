@@ -11,9 +11,10 @@ from torch_geometric.utils import to_edge_index, to_torch_csc_tensor, to_torch_c
 import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
+from hkconv.models import HGCNConv, HyboNetConv
 from hkconv.nn import HKConv
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import flip, read_edges, read_neighbors, with_loops
+from hkconv.ops.neighbors import IdentityCache, flip, neighbors_with_loops, read_edges, read_neighbors, with_loops
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -62,19 +63,20 @@ def assert_structure(found, source, target, size):
     assert found.size == size
     assert all(part.dtype == torch.int32 for part in found)
     assert sorted(found.order.tolist()) == list(edges)
-    assert sorted(found.place.tolist()) == list(edges)
+    assert sorted(found.by_source.tolist()) == list(edges)
     first, order = found.target_pointer.tolist(), found.order.tolist()
     assert (first[0], first[-1], len(first)) == (0, len(edges), size[1] + 1)
     for node in range(size[1]):
         into = [e for e in edges if target[e] == node]
         assert order[first[node] : first[node + 1]] == into
         assert found.source[first[node] : first[node + 1]].tolist() == [source[e] for e in into]
-    first, place = found.source_pointer.tolist(), found.place.tolist()
+        assert found.target[first[node] : first[node + 1]].tolist() == [node] * len(into)
+    first, place = found.source_pointer.tolist(), found.by_source.tolist()
     assert (first[0], first[-1], len(first)) == (0, len(edges), size[0] + 1)
     for node in range(size[0]):
         out = sorted((e for e in edges if source[e] == node), key=lambda e: (target[e], e))
         assert [order[p] for p in place[first[node] : first[node + 1]]] == out
-        assert found.target[first[node] : first[node + 1]].tolist() == [target[e] for e in out]
+        assert found.target_by_source[first[node] : first[node + 1]].tolist() == [target[e] for e in out]
 
 
 @st.composite
@@ -148,7 +150,7 @@ def test_rows_of_a_sparse_matrix_are_targets(layout):
 def test_values_of_a_sparse_matrix_are_weights(layout):
     dense = adjacency()
     found, weight = read_neighbors(SPARSE[layout](dense), None, (4, 4))
-    torch.testing.assert_close(weight, dense[found.target_by_target(), found.source.long()], rtol=0, atol=0)
+    torch.testing.assert_close(weight, dense[found.target.long(), found.source.long()], rtol=0, atol=0)
 
 
 @ignore_beta_warnings
@@ -180,7 +182,7 @@ def test_edges_of_a_structure_are_the_users_edges_by_target():
     source, target, sorted_weight = found.edges(weight)
     order = sorted(range(len(SOURCE)), key=lambda e: TARGET[e])
     assert source.tolist() == [SOURCE[e] for e in order]
-    assert target.tolist() == found.target_by_target().tolist() == sorted(TARGET)
+    assert target.tolist() == found.target.tolist() == sorted(TARGET)
     assert torch.equal(sorted_weight, weight[order])
     assert found.edges().weight is None
 
@@ -436,8 +438,8 @@ def test_flipped_structure_has_every_edge_the_other_way(graph):
     source, target, order = found.edges(torch.arange(len(edges)))
     assert torch.equal(torch.stack([target, source]), edge_index[:, order])
     # The way from the order by target to the order by source.
-    assert torch.equal(source[found.place.long()], source.sort(stable=True).values)
-    assert torch.equal(target[found.place.long()], found.target.long())
+    assert torch.equal(source[found.by_source.long()], source.sort(stable=True).values)
+    assert torch.equal(target[found.by_source.long()], found.target_by_source.long())
     assert torch.equal(found.source_pointer.diff().long(), torch.bincount(source, minlength=size[1]))
 
 
@@ -447,7 +449,7 @@ def test_flipped_twice_is_the_same_graph_and_is_kept_as_long_as_its_structure():
     flipped = flip(found)
     assert flip(found) is flipped
     assert all(torch.equal(*parts) for parts in zip(flip(flipped), found))
-    gone = weakref.ref(flipped.place)
+    gone = weakref.ref(flipped.by_source)
     del found, flipped
     gc.collect()
     assert gone() is None
@@ -474,3 +476,70 @@ def test_loops_are_added_beside_the_edges_that_are_there(weighted):
     sparse = torch.sparse_coo_tensor(edge_index.flip(0), torch.tensor([0.5, 2.0, 3.0]), (3, 3))
     found, weights = with_loops(sparse, None, 3)
     assert sorted(zip(*found.tolist(), weights.tolist())) == sorted([(0, 1, 0.5), (1, 1, 2.0), (2, 0, 3.0), *loops])
+
+
+def test_structure_with_loops_is_sorted_once_while_the_tensor_is_the_same():
+    edge_index = example()
+    first, _ = neighbors_with_loops(edge_index, None, NODES, torch.float32)
+    assert neighbors_with_loops(edge_index, None, NODES, torch.float64)[0] is first
+    assert neighbors_with_loops(edge_index.clone(), None, NODES, torch.float32)[0] is not first
+    assert neighbors_with_loops(edge_index, None, NODES + 1, torch.float32)[0] is not first
+
+
+def test_structure_with_loops_has_one_more_edge_a_node_which_weighs_1():
+    edge_index, weight = torch.tensor([[2, 0, 0], [1, 2, 0]]), torch.tensor([5.0, 6.0, 7.0])
+    found, sorted_weight = neighbors_with_loops(edge_index, weight, 3, torch.float64)
+    assert_structure(found, [2, 0, 0, 0, 1, 2], [1, 2, 0, 0, 1, 2], (3, 3))
+    assert sorted_weight.dtype == torch.float64 and sorted_weight.tolist() == [7, 1, 5, 1, 6, 1]
+    assert neighbors_with_loops(edge_index, weight, 3, torch.float64)[1] is sorted_weight
+    assert neighbors_with_loops(edge_index, None, 3, torch.float64)[1] is None
+
+
+@pytest.mark.parametrize("weight", [torch.ones(4), torch.tensor([1.0, -1.0, 1.0])])
+def test_weights_of_a_structure_with_loops_are_checked(weight):
+    with pytest.raises(InputError, match="edge_weight must"):
+        neighbors_with_loops(torch.tensor([[2, 0, 0], [1, 2, 0]]), weight, 3, torch.float32)
+
+
+@pytest.mark.parametrize("kind", [HyboNetConv, HGCNConv])
+def test_edges_and_weights_written_in_place_are_seen(kind, generator):
+    conv = kind(2, 2)
+    x = torch.nn.functional.pad(torch.randn(3, 2, generator=generator), (1, 0))
+    x[:, 0] = (1 + x[:, 1:].square().sum(-1)).sqrt()
+    edge_index, weight = torch.tensor([[0, 1], [1, 2]]), torch.rand(2, generator=generator)
+    conv(x, edge_index, weight)
+    edge_index[0, 0], weight[1] = 2, 0.9
+    assert torch.equal(conv(x, edge_index, weight), conv(x, edge_index.clone(), weight.clone()))
+
+
+@pytest.mark.parametrize("kind", [HyboNetConv, HGCNConv])
+def test_takes_every_form_of_edges(kind, generator):
+    conv = kind(2, 2)
+    x = torch.nn.functional.pad(torch.zeros(3, 2), (1, 0), value=1.0)
+    edge_index, weight = torch.tensor([[0, 1], [1, 2]]), torch.rand(2, generator=generator)
+    matrix = to_torch_csr_tensor(edge_index, weight, (3, 3)).t().to_sparse_csr()
+    expected = conv(x, edge_index, weight)
+    torch.testing.assert_close(conv(x, edge_index.int(), weight), expected)
+    torch.testing.assert_close(conv(x, matrix), expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
+
+
+def test_cache_forgets_a_tensor_that_is_gone():
+    cache, key = IdentityCache(), torch.zeros(1)
+    assert cache.get(key, None, lambda: "made") == "made"
+    assert cache.get(key, None, lambda: "made again") == "made"
+    assert cache.get(key, "other", lambda: "made again") == "made again"
+    assert cache.get(key, None, lambda: "made once more") == "made"
+    key += 1
+    assert cache.get(key, None, lambda: "made once more") == "made once more"
+    assert cache.get(key, "other", lambda: "and so is this") == "and so is this"
+    del key
+    gc.collect()
+    assert len(cache) == 0
+
+
+def test_what_was_made_during_inference_serves_training():
+    cache, key = IdentityCache(), torch.zeros(1)
+    with torch.inference_mode():
+        assert not cache.get(key, None, lambda: torch.ones(1)).is_inference()

@@ -296,7 +296,7 @@ def test_operators_keep_torchs_rules(generator):
     grad = torch.linspace(-1, 1, 14, dtype=torch.float64)
     detached = [x.detach() for x in points]
     torch.library.opcheck(torch.ops.hkconv.edge_square_distances_backward, (*detached, *graph, grad))
-    segments = graph.target_pointer, graph.target_by_target()
+    segments = graph.target_pointer, graph.target
     torch.library.opcheck(torch.ops.hkconv.edge_totals, (grad.requires_grad_(), *segments))
 
 

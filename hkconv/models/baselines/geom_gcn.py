@@ -14,16 +14,15 @@ from hkconv.models.baselines.isomap import isomap
 from hkconv.models.baselines.latent_neighbours import latent_neighbours
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
-from hkconv.ops.edge_sums import neighbour_sum
-from hkconv.ops.neighbors import read_edges
-from hkconv.ops.neighbourhood import IdentityCache, Neighbourhood
+from hkconv.ops.edge_sums import neighbor_sum
+from hkconv.ops.neighbors import IdentityCache, Neighbors, read_edges
 
 QUADRANTS = 4
 # Four in the graph, four in the plane, and the node itself.
 VIRTUAL_NODES = 2 * QUADRANTS + 1
 
 
-class StructuralNeighbourhood(NamedTuple):
+class StructuralNeighborhood(NamedTuple):
     """Whom each node hears, by virtual node.
 
     Args:
@@ -31,19 +30,19 @@ class StructuralNeighbourhood(NamedTuple):
         degree: how many there are into each node, ``(N,)`` in float64.
     """
 
-    edges: Neighbourhood
+    edges: Neighbors
     degree: Tensor
 
 
-_neighbourhoods = IdentityCache()
+_neighborhoods = IdentityCache()
 
 
-def structural_neighbourhood(edge_index: Tensor, num_nodes: int) -> StructuralNeighbourhood:
+def structural_neighborhood(edge_index: Tensor, num_nodes: int) -> StructuralNeighborhood:
     """The neighbours in the graph and in the plane, found when the graph is first seen."""
-    return _neighbourhoods.get(edge_index, num_nodes, lambda: _find(edge_index, num_nodes))
+    return _neighborhoods.get(edge_index, num_nodes, lambda: _find(edge_index, num_nodes))
 
 
-def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighbourhood:
+def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighborhood:
     edges = read_edges(edge_index, None, (num_nodes, num_nodes))
     places = isomap(simple_graph(edges.source, edges.target, num_nodes))
     linked = coalesce(remove_self_loops(torch.stack([edges.source, edges.target]))[0], num_nodes=num_nodes)
@@ -55,7 +54,7 @@ def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighbourhood:
     source, target = torch.cat([linked, near, own], dim=1)
     virtual = [_quadrant(where, linked), QUADRANTS + _quadrant(where, near), torch.full_like(own[0], 2 * QUADRANTS)]
     union = union_of(source, target, torch.cat(virtual), VIRTUAL_NODES, num_nodes)
-    return StructuralNeighbourhood(union, target.bincount(minlength=num_nodes).double())
+    return StructuralNeighborhood(union, target.bincount(minlength=num_nodes).double())
 
 
 def _quadrant(places: Tensor, ends: Tensor) -> Tensor:
@@ -86,12 +85,12 @@ class BilevelAggregation(torch.nn.Module):
         for weight in self.weights:
             glorot(weight)
 
-    def forward(self, x: Tensor, neighbours: StructuralNeighbourhood) -> Tensor:
+    def forward(self, x: Tensor, neighbours: StructuralNeighborhood) -> Tensor:
         scale = neighbours.degree.rsqrt().to(x.dtype).unsqueeze(-1)
         for number, weight in enumerate(self.weights):
             if number > 0:
                 x = F.dropout(x.relu(), self.dropout, self.training)
-            summed = neighbour_sum(map_by_relation(scale * x, weight), None, neighbours.edges)
+            summed = neighbor_sum(map_by_relation(scale * x, weight), None, neighbours.edges)
             x = scale * sum_over_relations(summed, VIRTUAL_NODES)
         return x
 
@@ -138,4 +137,4 @@ class GeomGCN(Baseline):
         return BilevelAggregation([in_features, *[hidden_dim] * (num_layers - 1), out_features], dropout)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        return self.network(x, structural_neighbourhood(edge_index, x.size(0)))
+        return self.network(x, structural_neighborhood(edge_index, x.size(0)))

@@ -5,8 +5,8 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.ops.edge_sums import neighbour_sum
-from hkconv.ops.neighbourhood import neighbourhood
+from hkconv.ops.edge_sums import neighbor_sum
+from hkconv.ops.neighbors import neighbors_with_loops
 
 
 class GIN(Baseline):
@@ -74,4 +74,4 @@ class GINSum(pyg_nn.GINConv):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]  # no bipartite graphs here
         if x.requires_grad or x.is_cuda or torch.compiler.is_compiling():
             return super().forward(x, edge_index)
-        return self.nn(neighbour_sum(x, None, neighbourhood(edge_index, None, x.size(0))))
+        return self.nn(neighbor_sum(x, None, neighbors_with_loops(edge_index, None, x.size(0), x.dtype)[0]))

@@ -17,8 +17,8 @@ from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.tasks import known
 from hkconv.nn import HDistance
 from hkconv.nn.common import full_precision, register_curvature
-from hkconv.ops.edge_sums import at_source, neighbour_sum, square_distance, target_sum
-from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.ops.edge_sums import at_source, neighbor_sum, square_distance, target_sum
+from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
 
 
 class H2HGCNConv(torch.nn.Module):
@@ -86,24 +86,24 @@ class H2HGCNConv(torch.nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x")
-        edges = neighbourhood(edge_index, edge_weight, x.size(0))
         with full_precision(x) as (x,):
-            return self._activate(self._midpoint(self._map(x), edges.weights(edge_weight, x.dtype), edges))
+            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
+            return self._activate(self._midpoint(self._map(x), weight, neighbors))
 
     def _map(self, x: Tensor) -> Tensor:
         space = F.dropout(x[:, 1:], self.dropout, self.training)
         # Time follows from the length, which W keeps: so no rounding of W leads off the manifold.
         return lift(F.linear(space, self.weight), self.curvature)
 
-    def _midpoint(self, y: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def _midpoint(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
-        total = edges.start.diff().to(y.dtype) if weight is None else target_sum(weight, edges)
-        mean = lift(neighbour_sum(y[:, 1:], weight, edges) / total.unsqueeze(-1), self.curvature)
+        total = neighbors.target_pointer.diff().to(y.dtype) if weight is None else target_sum(weight, neighbors)
+        mean = lift(neighbor_sum(y[:, 1:], weight, neighbors) / total.unsqueeze(-1), self.curvature)
         f, mean_f = 1 + y[:, :1] / R, 1 + mean[:, :1] / R
-        apart = square_distance(y[:, 1:] / (R * f), mean[:, 1:] / (R * mean_f), edges)
+        apart = square_distance(y[:, 1:] / (R * f), mean[:, 1:] / (R * mean_f), neighbors)
         # An excess is |beta_j - beta_i|^2 f_j f_i / 2; what belongs to the target waits for the sum.
-        spread = apart * at_source(f.squeeze(-1), edges)
-        spread = target_sum(spread if weight is None else weight * spread, edges) / (2 * total)
+        spread = apart * at_source(f.squeeze(-1), neighbors)
+        spread = target_sum(spread if weight is None else weight * spread, neighbors) / (2 * total)
         return project_mean(mean, spread.unsqueeze(-1) * mean_f, self.curvature)[0]
 
     def _activate(self, x: Tensor) -> Tensor:

@@ -19,12 +19,12 @@ from hkconv.nn.embedding import shortened
 from hkconv.ops.edge_sums import (
     at_source,
     at_target,
-    neighbour_sum,
+    neighbor_sum,
     square_distance,
     target_max,
     target_sum,
 )
-from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
 
 # As in graph attention networks (Veličković et al. 2018), from which HGCN takes its attention.
 NEGATIVE_SLOPE = 0.2
@@ -122,9 +122,9 @@ class HGCNConv(torch.nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x")
-        edges = neighbourhood(edge_index, edge_weight, x.size(0))
         with full_precision(x) as (x,):
-            return self._activate(self._aggregate(self._map(x), edges.weights(edge_weight, x.dtype), edges))
+            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
+            return self._activate(self._aggregate(self._map(x), weight, neighbors))
 
     def _map(self, x: Tensor) -> Tensor:
         tangent = F.dropout(log0(x, self.curvature)[:, 1:], self.dropout, self.training)
@@ -133,28 +133,28 @@ class HGCNConv(torch.nn.Module):
         placed = oplus(self._from_origin(self.bias), mapped, self.curvature)
         return lift(placed[:, 1:], self.curvature)
 
-    def _aggregate(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def _aggregate(self, h: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
         f = 1 + h[:, 0] / R
         ball = h[:, 1:] / (R * f.unsqueeze(-1))
-        f_source = at_source(f, edges)
-        delta = square_distance(ball, ball, edges) * f_source * at_target(f, edges) / 2
-        share = self._attention(h, weight, edges)
+        f_source = at_source(f, neighbors)
+        delta = square_distance(ball, ball, neighbors) * f_source * at_target(f, neighbors) / 2
+        share = self._attention(h, weight, neighbors)
         pull = share * _log_factor(delta)
         # Attention is divided by its sum here, at the nodes.
-        summed = neighbour_sum(ball, pull * f_source, edges)
-        own = target_sum(pull * (f_source + delta), edges).unsqueeze(-1)
-        mean = R * (summed - own * ball) / target_sum(share, edges).unsqueeze(-1)
+        summed = neighbor_sum(ball, pull * f_source, neighbors)
+        own = target_sum(pull * (f_source + delta), neighbors).unsqueeze(-1)
+        mean = R * (summed - own * ball) / target_sum(share, neighbors).unsqueeze(-1)
         return oplus(self._from_origin(mean), h, self.curvature)
 
-    def _attention(self, h: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def _attention(self, h: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         """The exponentials of the softmax, ``(E,)``, not yet divided by their sum."""
         of_source, of_target = F.linear(log0(h, self.curvature)[:, 1:], self.attention_weight).unbind(-1)
-        score = at_source(of_source, edges) + at_target(of_target + self.attention_bias, edges)
+        score = at_source(of_source, neighbors) + at_target(of_target + self.attention_bias, neighbors)
         score = F.leaky_relu(score, NEGATIVE_SLOPE)
         if weight is not None:
             score = score + weight.clamp(min=torch.finfo(weight.dtype).tiny).log()
-        return (score - target_max(score, edges).index_select(0, edges.target)).exp()
+        return (score - target_max(score, neighbors).index_select(0, neighbors.target)).exp()
 
     def _activate(self, h: Tensor) -> Tensor:
         tangent = log0(h, self.curvature)[:, 1:]

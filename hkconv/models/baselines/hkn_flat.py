@@ -14,10 +14,9 @@ from hkconv.models.readout import INITIAL_TEMPERATURE
 from hkconv.models.tasks import check_task, known
 from hkconv.nn.common import check_rate, full_precision, reset_modules
 from hkconv.nn.hk_block import VIEWS
-from hkconv.ops.edge_sums import neighbour_sum, square_distance
+from hkconv.ops.edge_sums import neighbor_sum, square_distance
 from hkconv.ops.fused import acting_weight
 from hkconv.ops.neighbors import Neighbors, find_neighbors
-from hkconv.ops.neighbourhood import Neighbourhood, without_loops
 from hkconv.ops.pieces import in_pieces
 from hkconv.ops.rows import view_gates
 from hkconv.points import kernel_points
@@ -101,7 +100,7 @@ class FlatBlock(torch.nn.Module):
         """The three views :math:`y_i` of each node in the order of HKBlock's, ``(N, 3, out_dim)``."""
         found, weight = find_neighbors(edge_index, edge_weight, (x.size(0), x.size(0)))
         acting = None if weight is None else acting_weight(weight.index_select(0, found.order), found).to(x.dtype)
-        mean, share = self._means(x, acting, without_loops(found))
+        mean, share = self._means(x, acting, found)
         differences = mean - share.unsqueeze(-1) * x.unsqueeze(1)
         by_kernel = torch.einsum("ikm,knm->in", differences, self.weight) + share @ self.bias
         # The shares of all kernel points are 1 together, and 0 without neighbours.
@@ -112,20 +111,20 @@ class FlatBlock(torch.nn.Module):
         """The weights :math:`g_i` of the views, which sum to 1, ``(N, 3, out_dim) -> (N, 3)``."""
         return view_gates(views, self.gate_weight, self.gate_mix)
 
-    def _means(self, x: Tensor, weight: Tensor | None, edges: Neighbourhood) -> tuple[Tensor, Tensor]:
+    def _means(self, x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
         r"""For each kernel point :math:`\sum_j \bar w_j \nu_{jk} x_j`, ``(N, K, in_dim)``, and the same sum of ones."""
-        share = self._shares(x, edges)
+        share = self._shares(x, neighbors)
         share = share if weight is None else share * weight
         # A column of ones collects the sums of the shares.
         rows = F.pad(x, (0, 1), value=1.0)
-        sums = torch.stack([neighbour_sum(rows, of_point, edges) for of_point in share.unbind()], dim=1)
+        sums = torch.stack([neighbor_sum(rows, of_point, neighbors) for of_point in share.unbind()], dim=1)
         total = sums[..., -1:].sum(1, keepdim=True)
         sums = sums / torch.where(total > 0, total, 1)
         return sums[..., :-1], sums[..., -1]
 
-    def _shares(self, x: Tensor, edges: Neighbourhood) -> Tensor:
+    def _shares(self, x: Tensor, neighbors: Neighbors) -> Tensor:
         r"""The :math:`\nu_{jk}` of all edges, sorted by target, ``(K, E)``."""
-        squares = [square_distance(x, x + point, edges) for point in self.points.unbind()]
+        squares = [square_distance(x, x + point, neighbors) for point in self.points.unbind()]
         distance = _root(torch.stack(squares))
         # A neighbour can be at the place of every kernel point where there is but one.
         distance = effective_weight(distance, distance.sum(0))

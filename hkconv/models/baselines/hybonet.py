@@ -13,8 +13,8 @@ from hkconv.geometry.lorentz import lift
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.nn import HLinear
 from hkconv.nn.common import full_precision, register_curvature
-from hkconv.ops.edge_sums import neighbour_sum, target_sum
-from hkconv.ops.neighbourhood import Neighbourhood, neighbourhood
+from hkconv.ops.edge_sums import neighbor_sum, target_sum
+from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
 
 
 class HyboNetConv(torch.nn.Module):
@@ -77,14 +77,14 @@ class HyboNetConv(torch.nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x")
-        edges = neighbourhood(edge_index, edge_weight, x.size(0))
         with full_precision(x) as (x,):
-            return self._centroid(self.linear(x), edges.weights(edge_weight, x.dtype), edges)
+            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
+            return self._centroid(self.linear(x), weight, neighbors)
 
-    def _centroid(self, y: Tensor, weight: Tensor | None, edges: Neighbourhood) -> Tensor:
+    def _centroid(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
-        total = edges.start.diff().to(y.dtype) if weight is None else target_sum(weight, edges)
-        s = neighbour_sum(y, weight, edges) / total.unsqueeze(-1)
+        total = neighbors.target_pointer.diff().to(y.dtype) if weight is None else target_sum(weight, neighbors)
+        s = neighbor_sum(y, weight, neighbors) / total.unsqueeze(-1)
         time, space = s[:, :1], s[:, 1:]
         square = (time * time - (space * space).sum(-1, keepdim=True)).clamp(min=R * R)
         return lift(R * square.rsqrt() * space, self.curvature)

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from hkconv.ops.neighbourhood import Neighbourhood, sort_ends
+from hkconv.ops.neighbors import Neighbors, sort_edges
 
 
-def union_of(source: Tensor, target: Tensor, relation: Tensor, num_relations: int, num_nodes: int) -> Neighbourhood:
+def union_of(source: Tensor, target: Tensor, relation: Tensor, num_relations: int, num_nodes: int) -> Neighbors:
     r"""The graph in which an edge :math:`j \to i` of the relation :math:`r` goes from :math:`rN + j` to
     :math:`rN + i`, so that sums and maxima over neighbours are those over the neighbours of one relation.
 
@@ -16,7 +16,8 @@ def union_of(source: Tensor, target: Tensor, relation: Tensor, num_relations: in
         num_nodes: number :math:`N` of nodes.
     """
     shift = relation * num_nodes
-    return sort_ends(source + shift, target + shift, num_relations * num_nodes)
+    copies = num_relations * num_nodes
+    return sort_edges(source + shift, target + shift, (copies, copies))
 
 
 def map_by_relation(x: Tensor, weight: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from hkconv.models.readout import link_logits
 from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac
 from hkconv.nn.common import full_precision, reset_modules
-from hkconv.ops.edge_sums import neighbour_sum
-from hkconv.ops.neighbourhood import neighbourhood
+from hkconv.ops.edge_sums import neighbor_sum
+from hkconv.ops.neighbors import neighbors_with_loops
 
 # Hidden layers of the classifier, as in the authors' program, whatever the width of the rest.
 CLASSIFIER_WIDTHS = (128, 64)
@@ -115,11 +115,11 @@ class WLHN(torch.nn.Module):
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The leaves of the tree that belong to the nodes, ``(N, hidden_dim+1)``."""
         h = self.linear(x).relu()
-        edges = neighbourhood(edge_index, edge_weight, h.size(0))
+        neighbors, weight = neighbors_with_loops(edge_index, edge_weight, h.size(0), h.dtype)
         parent = origin(self.hidden_dim, dtype=h.dtype, device=h.device).expand(h.size(0), -1)
         point = exp0(F.pad(self.tau * _direction(h), (1, 0)))
         for update in self.updates:
-            h = update(neighbour_sum(h, edges.weights(edge_weight, h.dtype), edges)).relu()
+            h = update(neighbor_sum(h, weight, neighbors)).relu()
             parent, point = point, place_child(_direction(h), point, parent, self.tau)
         return point
 

@@ -14,9 +14,8 @@ from hkconv.models.baselines.baseline import Baseline
 from hkconv.models.baselines.degree_sequences import compare_degrees
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
-from hkconv.ops.edge_sums import at_source, at_target, neighbour_sum, target_max, target_sum
-from hkconv.ops.neighbors import read_edges
-from hkconv.ops.neighbourhood import IdentityCache, Neighbourhood
+from hkconv.ops.edge_sums import at_source, at_target, neighbor_sum, target_max, target_sum
+from hkconv.ops.neighbors import IdentityCache, Neighbors, read_edges
 
 # As in graph attention networks (Veličković et al. 2018).
 NEGATIVE_SLOPE = 0.2
@@ -31,7 +30,7 @@ class ComputationGraph(NamedTuple):
         num_given: number of given edges.
     """
 
-    edges: Neighbourhood
+    edges: Neighbors
     weight: Tensor
     num_given: int
 
@@ -104,15 +103,15 @@ class WRGATConv(torch.nn.Module):
         glorot(self.weight)
         glorot(self.attention)
 
-    def forward(self, x: Tensor, edges: Neighbourhood, weight: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edges: Neighbors, weight: Tensor) -> Tensor:
         mapped = map_by_relation(x, self.weight)
         share = self._attend(mapped, edges)
         # A node without neighbours of a relation hears nothing; the largest share of any other is 1.
         total = target_sum(share, edges).clamp(min=1).unsqueeze(-1)
-        heard = neighbour_sum(mapped, weight * share, edges) / total
+        heard = neighbor_sum(mapped, weight * share, edges) / total
         return self.root(x) + sum_over_relations(heard, self.weight.size(0))
 
-    def _attend(self, mapped: Tensor, edges: Neighbourhood) -> Tensor:
+    def _attend(self, mapped: Tensor, edges: Neighbors) -> Tensor:
         """The exponentials of the softmax, ``(E,)``, not yet divided by their sum."""
         attention = self.attention.unflatten(-1, (2, -1)).squeeze(1)
         seen = mapped.unflatten(0, (attention.size(0), -1)) @ attention.mT

@@ -11,7 +11,7 @@ from hyperbolic_cases import EDGES, NODES, close, randomized
 from hkconv.data import load
 from hkconv.errors import InputError
 from hkconv.models import GCN
-from hkconv.models.baselines.geom_gcn import VIRTUAL_NODES, GeomGCN, structural_neighbourhood
+from hkconv.models.baselines.geom_gcn import VIRTUAL_NODES, GeomGCN, structural_neighborhood
 from hkconv.models.baselines.isomap import isomap
 from hkconv.models.baselines.simple_graph import simple_graph
 
@@ -86,7 +86,7 @@ def test_hears_nodes_that_no_edge_joins(generator):
     edge_index = random_graph(generator, 20, 40)
     twins = torch.tensor([[20, 21, 0, 0], [0, 0, 20, 21]])
     edge_index = torch.cat([edge_index, twins], dim=1)
-    edges = structural_neighbourhood(edge_index, 22).edges
+    edges = structural_neighborhood(edge_index, 22).edges
     pairs = {(j % 22, i % 22) for j, i in zip(edges.source.tolist(), edges.target.tolist()) if 4 <= j // 22 < 8}
     assert {(20, 21), (21, 20)} <= pairs
 
@@ -103,7 +103,7 @@ def test_isolated_nodes_no_edges_and_one_node_are_finite(dtype, generator):
 
 def test_real_graph_has_as_many_neighbours_in_the_plane_as_in_the_graph(real_data):
     graph = load("chameleon", root=real_data, num_splits=1).graph
-    found = structural_neighbourhood(graph.edge_index, graph.num_nodes)
+    found = structural_neighborhood(graph.edge_index, graph.num_nodes)
     virtual = (found.edges.source // graph.num_nodes).bincount(minlength=VIRTUAL_NODES)
     linked, near, own = virtual[:4].sum(), virtual[4:8].sum(), virtual[8]
     assert own == graph.num_nodes and linked <= graph.edge_index.size(1)

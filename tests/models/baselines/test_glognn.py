@@ -17,7 +17,7 @@ from hyperbolic_cases import EDGES, NODES, close, link_losses, randomized
 from hkconv.errors import InputError
 from hkconv.models.baselines.glognn import GloGNN, GloGNNPlusPlus
 from hkconv.models.baselines.normalized_edges import normalized_edges
-from hkconv.ops.neighbourhood import neighbourhood
+from hkconv.ops.neighbors import neighbors_with_loops
 
 MODELS = pytest.mark.parametrize("model_class", [GloGNN, GloGNNPlusPlus])
 
@@ -81,7 +81,7 @@ def test_float32_is_right_for_many_nodes_and_large_answers(generator):
     model = GloGNN(3, 8, 4, num_nodes=nodes, num_layers=1, gamma=0.0, beta1=0.0, beta2=1e-2)
     h = 100 * torch.randn(nodes, 4, generator=generator) @ torch.diag(torch.tensor([1, 1, 1, 1e-3]))
     edge_index = random_graph(generator, nodes, 20000)
-    edges = neighbourhood(edge_index, None, nodes)
+    edges, _ = neighbors_with_loops(edge_index, None, nodes, torch.float32)
     weight = normalized_edges(edge_index, None, nodes, torch.float64)[1][edges.order]
     found, exact = (
         model.network.to(dtype).aggregate(h.to(dtype), h.to(dtype), weight.to(dtype), edges)
