@@ -23,7 +23,7 @@ FORMAT = 1  # Raise it when a solver's results change, so that files of older ve
 
 
 class Key(NamedTuple):
-    """What a solution depends on."""
+    """Arguments that a solution depends on."""
 
     method: str
     K: int

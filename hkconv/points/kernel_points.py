@@ -9,10 +9,8 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.geometry.maps import max_radius
 from hkconv.points.cache import Key, cached
-from hkconv.points.descent import descend
-from hkconv.points.multistart import best_of_many_starts
-from hkconv.points.random import random_points
-from hkconv.points.simplex import best_simplex
+from hkconv.points.placements import best_simplex, random_points
+from hkconv.points.solvers import best_of_many_starts, descend
 
 METHODS = ("optimal", "gradient", "random")
 

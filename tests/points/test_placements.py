@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from hkconv.geometry import lorentz
-from hkconv.points import kernel_energy
-from hkconv.points.multistart import best_of_many_starts
-from hkconv.points.simplex import best_simplex, simplex_energy, simplex_radius
+from hkconv.points import kernel_energy, kernel_points
+from hkconv.points.placements import best_simplex, canonical_pose, simplex_energy, simplex_radius
+from hkconv.points.solvers import best_of_many_starts
 
 
 @pytest.mark.parametrize("curvature", [-1.0, -0.3, -2.5])
@@ -27,16 +27,16 @@ def test_energy_of_the_points_is_the_formula(K, dim, curvature):
     assert kernel_energy(points, curvature).item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("curvature", [-1.0, -0.3, -2.5])
-def test_radius_is_the_root_to_machine_precision(curvature, centred):
+def test_radius_is_the_root_to_machine_precision(curvature, centered):
     """Equation (3) over the radius, differentiated by autograd through the points."""
-    radius = torch.tensor(simplex_radius(4, centred, curvature), dtype=torch.float64, requires_grad=True)
+    radius = torch.tensor(simplex_radius(4, centered, curvature), dtype=torch.float64, requires_grad=True)
     corners = torch.nn.functional.normalize(torch.eye(4, dtype=torch.float64) - 0.25, dim=-1)
-    tangent = torch.nn.functional.pad(corners * radius, (1, 0, int(centred), 0))
+    tangent = torch.nn.functional.pad(corners * radius, (1, 0, int(centered), 0))
     energy = kernel_energy(lorentz.exp0(tangent, curvature), curvature)
     (slope,) = torch.autograd.grad(energy, radius)
-    assert energy.item() == pytest.approx(simplex_energy(4, centred, curvature), rel=1e-13)
+    assert energy.item() == pytest.approx(simplex_energy(4, centered, curvature), rel=1e-13)
     assert abs(slope.item()) < 1e-13
 
 
@@ -59,3 +59,25 @@ def test_three_points_on_a_line_beat_the_triangle():
 
 def test_one_point_is_the_origin():
     torch.testing.assert_close(best_simplex(1, 3, -0.25), torch.tensor([[2.0, 0, 0, 0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("curvature", [-1.0, -0.3, -2.5])
+def test_unit_standard_deviation_in_the_tangent_space(curvature):
+    points = kernel_points(20_000, 3, curvature, method="random", seed=5)
+    tangent = lorentz.log0(points, curvature)[:, 1:]
+    torch.testing.assert_close(points, lorentz.lift(points[:, 1:], curvature))
+    assert tangent.mean(0).abs().max() < 0.03
+    torch.testing.assert_close(tangent.T.cov(), torch.eye(3, dtype=torch.float64), rtol=0, atol=0.05)
+
+
+def test_seeds_differ():
+    assert not torch.equal(kernel_points(4, 2, method="random"), kernel_points(4, 2, method="random", seed=1))
+
+
+def test_keeps_lengths_and_angles_and_forgets_rotations():
+    vectors = torch.randn(5, 3, dtype=torch.float64)
+    posed = canonical_pose(vectors)
+    torch.testing.assert_close(posed @ posed.T, vectors @ vectors.T)
+    assert (posed.triu(1) == 0).all() and (posed.diagonal() >= 0).all()
+    rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
+    torch.testing.assert_close(canonical_pose(vectors @ rotation), posed)
