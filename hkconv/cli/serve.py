@@ -42,9 +42,9 @@ def serve(
         from hkconv.serving.app import create_app, list_offers
     except ImportError as error:
         raise InputError(f'serving needs FastAPI and uvicorn ({error}): pip install "hkconv[serve]"') from None
+    from hkconv.serving.gate import find_token
     from hkconv.serving.limits import Limits
     from hkconv.serving.service import load_service
-    from hkconv.serving.tokens import find_token
 
     limits = Limits(
         max_bytes=max_bytes,

@@ -1,4 +1,4 @@
-"""Predictions over HTTP: what a run says of its nodes, of new ones and of graphs that are posted.
+"""Predictions over HTTP, for nodes of a run's graph, for new nodes and for posted graphs.
 
 Needs the extra ``serve`` (FastAPI and uvicorn), which nothing outside this room imports.
 """

@@ -1,10 +1,12 @@
 """The paths of the server, what each takes and gives, and how errors become responses."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
@@ -15,15 +17,54 @@ from starlette.exceptions import HTTPException
 
 from hkconv import __version__
 from hkconv.errors import InputError
-from hkconv.serving.answers import Answer, Health, RunInfo, answer_of, info_of
-from hkconv.serving.gate import HEALTH, METRICS, Gate
-from hkconv.serving.limits import Limits
-from hkconv.serving.metrics import CONTENT_TYPE, Metrics
-from hkconv.serving.questions import graphs_question, new_nodes_question, nodes_question, parse
-from hkconv.serving.refusals import Refusal, RefusalError
+from hkconv.serving.gate import CONTENT_TYPE, HEALTH, METRICS, Gate, Metrics
+from hkconv.serving.limits import Limits, Refusal, RefusalError
+from hkconv.serving.messages import (
+    Answer,
+    Health,
+    RunInfo,
+    answer_of,
+    graphs_question,
+    info_of,
+    new_nodes_question,
+    nodes_question,
+    parse,
+)
 from hkconv.serving.service import GraphService, NodeService
-from hkconv.serving.worker import Worker
 from hkconv.tasks.predict import Predictions
+
+Result = TypeVar("Result")
+
+
+class Worker:
+    """Answers one question after the other, in the order in which they came.
+
+    Args:
+        max_seconds: that a question may wait and be answered in.
+    """
+
+    def __init__(self, max_seconds: float):
+        self.max_seconds = max_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
+
+    async def ask(self, question: Callable[[], Result]) -> Result:
+        """The answer to a question.
+
+        A question that is still waiting when its time is over is never asked; one that is being answered cannot be
+        stopped, and its answer is dropped.
+        """
+        waiting = asyncio.wrap_future(self._thread.submit(question))
+        try:
+            return await asyncio.wait_for(waiting, self.max_seconds)
+        except TimeoutError:
+            raise RefusalError(
+                504, f"no answer within {self.max_seconds:g} seconds: ask for less, or later when fewer do"
+            ) from None
+
+    def close(self) -> None:
+        """Drop what still waits."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
 
 RUN, SCHEMA = "/run", "/openapi.json"
 JSON = "application/json"
@@ -61,7 +102,7 @@ class Offer:
 
 
 def list_offers(service: NodeService | GraphService, limits: Limits) -> list[Offer]:
-    """What a run can be asked."""
+    """Kinds of questions that a run answers."""
     schema = service.schema
     if isinstance(service, GraphService):
         answer = partial(service.graphs, limits=limits)

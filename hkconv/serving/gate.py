@@ -1,16 +1,21 @@
-"""What every request passes before it is looked at: the token, how many there are, and how large it is."""
+"""The gate before the application: the token, limits on number and size of requests, and counters for Prometheus."""
 
 import asyncio
+import hmac
 import logging
+import os
+import re
 import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Collection
+from itertools import accumulate
+from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hkconv.serving.limits import Limits
-from hkconv.serving.metrics import Metrics
-from hkconv.serving.refusals import RefusalError
-from hkconv.serving.tokens import is_allowed
+from hkconv.errors import InputError
+from hkconv.serving.limits import Limits, RefusalError
 
 # Its lines go where uvicorn's go.
 logger = logging.getLogger("uvicorn.error")
@@ -18,8 +23,113 @@ logger = logging.getLogger("uvicorn.error")
 HEALTH, METRICS = "/health", "/metrics"
 OTHER_PATHS = "other"
 RETRY_AFTER = "1"
-# What web servers write into their logs where a client left before there was an answer.
+# In the logs of web servers: the client left before there was an answer.
 GONE = 499
+
+# The secret is no argument of the command, for all users of a machine can see those. This is the name of a variable.
+TOKEN_VARIABLE = "HKCONV_TOKEN"  # nosec B105
+# What RFC 6750 lets a client send.
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Upper ends in seconds; the last bucket, without an end, is counted too.
+BUCKETS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
+
+
+class Metrics:
+    """Counters of one server, written by its event loop alone.
+
+    ``in_progress`` is the number of requests that are not answered yet, ``predictions`` that of nodes and graphs that
+    were told their class.
+    """
+
+    def __init__(self) -> None:
+        self.in_progress = 0
+        self.predictions = 0
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def add_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that ended.
+
+        Args:
+            path: one of the server's own, so that clients cannot make up series.
+            status: of the response.
+            seconds: from its first byte here to the last one sent.
+        """
+        self._requests[path, status] += 1
+        self._counts[path][bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[path] += seconds
+
+    def text(self) -> str:
+        """All counters."""
+        lines = [
+            "# HELP hkconv_requests_total Requests answered, by path and status.",
+            "# TYPE hkconv_requests_total counter",
+            *(
+                f'hkconv_requests_total{{path="{path}",status="{status}"}} {number}'
+                for (path, status), number in sorted(self._requests.items())
+            ),
+            "# HELP hkconv_request_seconds Time to answer a request, by path.",
+            "# TYPE hkconv_request_seconds histogram",
+            *(line for path in sorted(self._counts) for line in self._histogram(path)),
+            "# HELP hkconv_requests_in_progress Requests that are not answered yet, this one included.",
+            "# TYPE hkconv_requests_in_progress gauge",
+            f"hkconv_requests_in_progress {self.in_progress}",
+            "# HELP hkconv_predictions_total Nodes and graphs that were predicted.",
+            "# TYPE hkconv_predictions_total counter",
+            f"hkconv_predictions_total {self.predictions}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _histogram(self, path: str) -> list[str]:
+        reached = list(accumulate(self._counts[path]))
+        ends = [*map(str, BUCKETS), "+Inf"]
+        name = "hkconv_request_seconds"
+        buckets = [f'{name}_bucket{{path="{path}",le="{end}"}} {count}' for end, count in zip(ends, reached)]
+        return [
+            *buckets,
+            f'{name}_sum{{path="{path}"}} {self._seconds[path]:.6f}',
+            f'{name}_count{{path="{path}"}} {reached[-1]}',
+        ]
+
+
+def find_token(file: Path | str | None) -> str | None:
+    """The token that a server asks for.
+
+    Args:
+        file: holds the token and nothing else; the environment's ``HKCONV_TOKEN``, if left out.
+
+    Returns:
+        The token, None where there is neither.
+    """
+    if file is None:
+        given, place = os.environ.get(TOKEN_VARIABLE), f"{TOKEN_VARIABLE} in the environment"
+        if given is None:
+            return None
+    else:
+        given, place = _read(Path(file)), f"token file {file}"
+    token = given.strip()
+    if not TOKEN.fullmatch(token):
+        # Without the token: this line ends up in logs.
+        raise InputError(f"{place} must hold one token of letters, digits and ._~+/-, it is empty or holds others")
+    return token
+
+
+def is_allowed(authorization: bytes | None, token: str) -> bool:
+    """Compare a header ``Authorization`` with the token, in constant time."""
+    scheme, _, shown = (authorization or b"").partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(shown.strip(), token.encode())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"token file {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"token file {path} is not text in UTF-8") from None
 
 
 class Gate:

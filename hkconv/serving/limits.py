@@ -1,14 +1,18 @@
-"""How much one request may ask for, and how many are answered at once."""
+"""Limits on requests, and refusals: the status and one line of JSON that a client gets in place of an answer."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse
 
 from hkconv.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a server takes on.
+    """Limits on the requests of a server.
 
     Args:
         max_bytes: of a request's body.
@@ -29,3 +33,37 @@ class Limits:
             value = getattr(self, entry.name)
             if not (value > 0 and math.isfinite(value)):
                 raise InputError(f"{entry.name} must be a positive number, got {value}")
+
+
+# Of a message that repeats a client's own words.
+LONGEST_MESSAGE = 500
+
+
+class RefusalError(Exception):
+    """A request that is not answered.
+
+    Args:
+        status: of the response.
+        message: what was wrong with what, and what would be right.
+        headers: of the response.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+    def response(self) -> JSONResponse:
+        """Response that tells the client."""
+        return JSONResponse({"error": one_line(str(self))}, self.status, self.headers)
+
+
+class Refusal(BaseModel):
+    """Reason why a request is not answered, and what would be right."""
+
+    error: str = Field(examples=["posted edges, row 2, column target: no node has the id 'paper 61'"])
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks, cut off where it becomes too long to read."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 4] + " ..."

@@ -51,7 +51,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether programs of this machine alone can connect."""
+    """Return True if only programs of this machine can connect."""
     host = listening.getsockname()[0]
     return host == "::1" or host.startswith("127.")
 

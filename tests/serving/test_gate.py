@@ -1,6 +1,7 @@
 """Over real connections, some of them written by hand: what a client library would never send."""
 
 import asyncio
+import re
 import socket
 import time
 from urllib.parse import urlsplit
@@ -8,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 from served import run_to_its_end, serving
 
-from hkconv.serving.gate import Gate
+from hkconv.errors import InputError
+from hkconv.serving.gate import Gate, Metrics, find_token, is_allowed
 from hkconv.serving.limits import Limits
-from hkconv.serving.metrics import Metrics
 from hkconv.serving.service import load_service
 
 NODES = "/predict/nodes"
@@ -199,3 +200,81 @@ def test_what_is_no_http_is_refused(clients, request_bytes):
             received = b""
         assert not received or received.split()[1].startswith(b"4")
     assert client.get("/health").status_code == 200
+
+
+def values(text):
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")}
+
+
+def test_requests_are_counted_by_path_and_status():
+    metrics = Metrics()
+    for path, status, seconds in (("/a", 200, 0.001), ("/a", 200, 0.02), ("/a", 422, 3), ("/b", 200, 60)):
+        metrics.add_request(path, status, seconds)
+    found = values(metrics.text())
+    assert found['hkconv_requests_total{path="/a",status="200"}'] == 2
+    assert found['hkconv_requests_total{path="/a",status="422"}'] == 1
+    # Buckets hold all that took at most so long, their own end included.
+    bounds = ("0.005", "0.02", "0.1", "0.5", "2.0", "10.0", "+Inf")
+    counts = [found[f'hkconv_request_seconds_bucket{{path="/a",le="{bound}"}}'] for bound in bounds]
+    assert counts == [1, 2, 2, 2, 2, 3, 3]
+    assert found['hkconv_request_seconds_sum{path="/a"}'] == 3.021
+    assert found['hkconv_request_seconds_count{path="/a"}'] == 3
+    assert found['hkconv_request_seconds_bucket{path="/b",le="10.0"}'] == 0
+    assert found['hkconv_request_seconds_bucket{path="/b",le="+Inf"}'] == 1
+
+
+def test_each_metric_says_its_type_once_and_before_its_values():
+    metrics = Metrics()
+    metrics.in_progress, metrics.predictions = 2, 7
+    metrics.add_request("/a", 200, 1)
+    text = metrics.text()
+    assert text.endswith("\n") and values(text)["hkconv_requests_in_progress"] == 2
+    assert values(text)["hkconv_predictions_total"] == 7
+    seen = []
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):
+            seen.append(line.split()[2])
+        elif not line.startswith("#"):
+            assert line.startswith(seen[-1])
+    assert len(seen) == len(set(seen)) == 4
+
+
+def test_a_token_is_read_from_the_environment_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.delenv("HKCONV_TOKEN", raising=False)
+    assert find_token(None) is None
+    monkeypatch.setenv("HKCONV_TOKEN", "from-the.environment==")
+    assert find_token(None) == "from-the.environment=="
+    (tmp_path / "token").write_text("from/a+file\n")
+    assert find_token(tmp_path / "token") == "from/a+file"
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"two\nlines", "t\u00f6ken".encode(), b"a=b", b"\xff"])
+def test_what_no_client_can_send_is_refused_and_not_repeated(tmp_path, content):
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(f"token file {tmp_path / 'token'}")) as caught:
+        find_token(tmp_path / "token")
+    assert "words" not in str(caught.value)
+
+
+def test_an_empty_variable_is_no_reason_to_serve_without_a_token(monkeypatch):
+    monkeypatch.setenv("HKCONV_TOKEN", "")
+    with pytest.raises(InputError, match="HKCONV_TOKEN in the environment must hold one token"):
+        find_token(None)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere cannot be read \(No such file"):
+        find_token(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("header", [b"Bearer secret", b"bearer secret", b"BEARER  secret "])
+def test_the_token_opens(header):
+    assert is_allowed(header, "secret")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, b"", b"secret", b"Bearer", b"Bearer ", b"Bearer secre", b"Bearer secrets", b"Basic secret", b"\xff \xff"],
+)
+def test_anything_else_does_not(header):
+    assert not is_allowed(header, "secret")

@@ -1,3 +1,4 @@
+import csv
 import re
 
 import pytest
@@ -5,10 +6,10 @@ import torch
 from own_files import write_papers
 from served import papers_run, posted, shapes, train
 
+from hkconv.data.own.loading import load_own, read_own
 from hkconv.errors import InputError
-from hkconv.serving.limits import Limits
-from hkconv.serving.refusals import RefusalError
-from hkconv.serving.service import load_service
+from hkconv.serving.limits import Limits, RefusalError
+from hkconv.serving.service import ATOM, graphs_of, load_service, with_new_nodes
 from hkconv.tasks import run as training_run
 from hkconv.tasks.building import model_config
 from hkconv.tasks.predict import predict_run
@@ -97,3 +98,160 @@ def test_data_that_moved_are_missed(tmp_path):
     with refused("papers do not exist"):
         load_service(run, device="cpu")
     assert load_service(run, data=str(tmp_path / "moved"), device="cpu").nodes(["paper 1"]).ids == ["paper 1"]
+
+
+def assert_same(found, expected):
+    assert found.graphs_digest() == expected.graphs_digest()
+    assert (found.kind, found.task, found.features) == (expected.kind, expected.task, expected.features)
+    assert (found.num_features, found.is_weighted) == (expected.num_features, expected.is_weighted)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def new_papers(folder):
+    """The nodes and edges that a folder of papers has beyond the first sixty, as a client posts them."""
+    nodes = [
+        {"id": row["id"], "features": {"age": float(row["age"]), "colour": row["colour"]}}
+        for row in rows_of(folder / "nodes.csv")[60:]
+    ]
+    edges = [{**row, "weight": float(row["weight"])} for row in rows_of(folder / "edges.csv")[120:]]
+    return nodes, edges
+
+
+def test_new_nodes_of_tables(tmp_path):
+    known = read_own(write_papers(tmp_path / "known"))
+    grown = write_papers(tmp_path / "grown", more=7)
+    numbers = {name: number for number, name in enumerate(known.ids)}
+    assert_same(with_new_nodes(known, numbers, *new_papers(grown)), read_own(grown, known.features))
+    assert len(known.ids) == known.graphs[0].num_nodes == len(numbers) == 60
+
+
+@pytest.fixture
+def known(tmp_path):
+    return read_own(write_papers(tmp_path / "papers"))
+
+
+@pytest.mark.parametrize(
+    "ids, edges, message",
+    [
+        (["a", "b", "a"], [], "posted nodes, row 3, column id: 'a' was already in row 1"),
+        (["a", ""], [], "posted nodes, row 2, column id is empty"),
+        (["paper 3"], [], "posted nodes, row 1: the graph already has a node 'paper 3', ask for it by its id"),
+        (["a"], [("a", "paper 1"), ("a", "c")], "posted edges, row 2, column target: no node has the id 'c'"),
+        (["a"], [("", "paper 1")], "posted edges, row 1, column source is empty"),
+    ],
+)
+def test_faults_of_new_nodes_are_named(known, ids, edges, message):
+    numbers = {name: number for number, name in enumerate(known.ids)}
+    nodes = [{"id": name, "features": {"age": 1.0, "colour": "red"}} for name in ids]
+    with refused(message):
+        with_new_nodes(known, numbers, nodes, [{"source": a, "target": b, "weight": 1.0} for a, b in edges])
+
+
+def test_numbers_that_float32_cannot_hold_are_refused(known):
+    numbers = {name: number for number, name in enumerate(known.ids)}
+    with refused("posted nodes, row 1, column age must be a finite number"):
+        with_new_nodes(known, numbers, [{"id": "a", "features": {"age": 1e300, "colour": "red"}}], [])
+
+
+def schema_of(path):
+    return load_own(path, num_splits=1).schema
+
+
+def test_graphs_of_arrays(tmp_path):
+    torch.save(shapes(30), tmp_path / "graphs.pt")
+    found = graphs_of([posted(graph) for graph in shapes(5)], schema_of(tmp_path / "graphs.pt"), Limits())
+    torch.save(shapes(5, labelled=False), tmp_path / "five.pt")
+    assert_same(found, read_own(tmp_path / "five.pt"))
+
+
+def write_tu(folder, *, labels):
+    """Twelve paths and rings of four nodes."""
+    folder.mkdir()
+    edges, number = [], 1
+    for graph in range(12):
+        pairs = [(0, 1), (1, 2), (2, 3), *([(3, 0)] if graph % 2 else [])]
+        edges += [f"{number + a}, {number + b}\n{number + b}, {number + a}" for a, b in pairs]
+        number += 4
+    (folder / "T_A.txt").write_text("\n".join(edges) + "\n")
+    (folder / "T_graph_indicator.txt").write_text("".join(f"{1 + node // 4}\n" for node in range(48)))
+    (folder / "T_graph_labels.txt").write_text("".join(f"{graph % 2}\n" for graph in range(12)))
+    if labels:
+        (folder / "T_node_labels.txt").write_text("".join(f"{node % 3}\n" for node in range(48)))
+        (folder / "T_node_attributes.txt").write_text("".join(f"{node / 7}, {node % 5}\n" for node in range(48)))
+    return folder
+
+
+@pytest.mark.parametrize("labels", [True, False], ids=["labels and attributes", "degrees"])
+def test_graphs_in_tu_format(tmp_path, labels):
+    folder = write_tu(tmp_path / "T", labels=labels)
+    expected = read_own(folder)
+    wanted = [
+        {
+            "id": str(1 + graph),
+            "nodes": [
+                {"node label": str(node % 3), "node attribute 1": node / 7, "node attribute 2": float(node % 5)}
+                if labels
+                else {}
+                for node in range(4 * graph, 4 * graph + 4)
+            ],
+            "edges": [{"source": a, "target": b} for a, b in expected.graphs[graph].edge_index.t().tolist()],
+        }
+        for graph in range(12)
+    ]
+    assert_same(graphs_of(wanted, schema_of(folder), Limits()), expected)
+
+
+def test_posted_molecules(tmp_path):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    smiles = ["CCO", "c1ccccc1N", "[Na+].[Cl-]", "C"]
+    lines = [f"m{number},{text},{number % 2}" for number, text in enumerate(smiles)]
+    (tmp_path / "molecules.csv").write_text("id,smiles,label\n" + "\n".join(lines * 1) + "\n")
+    expected = read_own(tmp_path / "molecules.csv")
+    schema = schema_of_molecules(expected)
+    found = graphs_of([{"id": f"m{number}", "smiles": text} for number, text in enumerate(smiles)], schema, Limits())
+    assert_same(found, expected)
+    with refused("smiles of graph '1' is no SMILES of a molecule: 'nonsense'"):
+        graphs_of([{"smiles": "C"}, {"smiles": "nonsense"}], schema, Limits())
+    with pytest.raises(RefusalError, match="the graphs of a request must have at most 9 nodes together"):
+        graphs_of([{"smiles": "CCCCC"}] * 2, schema, Limits(max_nodes=9))
+
+
+@pytest.mark.parametrize(
+    "smiles", ["CCO", "c1ccccc1Cl", "[Na+].[Cl-]", "BrC(=O)[C@@H](N)CS", "*C#N", "C%10CC%10", "[13CH4]"]
+)
+def test_atoms_are_counted_as_rdkit_counts_them(smiles):
+    """So that a limit holds before a molecule is read."""
+    chem = pytest.importorskip("rdkit.Chem")
+    assert len(ATOM.findall(smiles)) == chem.MolFromSmiles(smiles).GetNumAtoms()
+
+
+def schema_of_molecules(own):
+    from hkconv.data.own.schema import Schema
+
+    return Schema("m", own.kind, "graph", "clean", ("0", "1"), None, own.num_features, False, "", "")
+
+
+def test_limits_hold_for_all_graphs_together(tmp_path):
+    torch.save(shapes(30), tmp_path / "graphs.pt")
+    schema = schema_of(tmp_path / "graphs.pt")
+    five = [posted(graph) for graph in shapes(5)]
+    assert len(graphs_of(five, schema, Limits(max_nodes=20, max_edges=25)).graphs) == 5
+    for limits, message in ((Limits(max_nodes=19), "at most 19 nodes"), (Limits(max_edges=24), "at most 24 edges")):
+        with pytest.raises(RefusalError, match=message) as caught:
+            graphs_of(five, schema, limits)
+        assert caught.value.status == 413
+
+
+def test_faults_of_graphs_are_named(tmp_path):
+    torch.save(shapes(30), tmp_path / "graphs.pt")
+    schema = schema_of(tmp_path / "graphs.pt")
+    edge = {"source": 0, "target": 2, "weight": 1.0}
+    with refused("graph '0', edge 0 is [0, 2], but there are nodes 0 to 1"):
+        graphs_of([{"nodes": [[1.0, 2.0]] * 2, "edges": [edge]}], schema, Limits())
+    with refused("features of nodes of graph 'big' must be finite numbers, but row 0, column 1 is 1e+300"):
+        graphs_of([{"id": "big", "nodes": [[1.0, 1e300]]}], schema, Limits())

@@ -1,7 +1,7 @@
-"""What may be asked of a run, as types that say so in the schema and refuse everything else.
+"""Bodies of requests and responses, as types for the schema and for validation.
 
-They depend on the run: on the names of its features, on whether edges have weights, and on the server's limits. A body
-that passes is plain data: dictionaries, lists, texts and numbers, none of them NaN or infinite.
+Those of requests depend on the run: on the names of its features, on whether edges have weights, and on the server's
+limits. A body that passes is plain data: dictionaries, lists, texts and numbers, none of them NaN or infinite.
 """
 
 import re
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     ConfigDict,
     FailFast,
     Field,
@@ -25,8 +26,9 @@ from hkconv.data.own.smiles_tables import KIND as MOLECULES
 from hkconv.data.own.tables import cell_text
 from hkconv.data.own.tu_folders import DEGREE
 from hkconv.data.own.tu_folders import KIND as TU_FORMAT
-from hkconv.serving.limits import Limits
-from hkconv.serving.refusals import RefusalError
+from hkconv.serving.limits import Limits, RefusalError
+from hkconv.serving.service import GraphService, NodeService
+from hkconv.tasks.predict import Predictions
 
 CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 # Longer than any SMILES of so many atoms is in practice; RDKit's time grows with the length.
@@ -128,3 +130,76 @@ def _refusal_of(fault: ErrorDetails) -> RefusalError:
     # Pydantic speaks of "Input should" and "List should ... after validation".
     said = WORDS.get(kind) or re.sub(r"^\w+ (?=should )", "", message).replace(" after validation", "")
     return RefusalError(413 if kind == "too_long" else 422, f"{place or 'the body'} {said}")
+
+
+class Health(BaseModel):
+    """The server answers."""
+
+    status: str = Field(examples=["ok"])
+
+
+class FeatureInfo(BaseModel):
+    """A column of the data: a number, or one of some categories."""
+
+    name: str
+    categories: list[str] | None = Field(description="Null for a number.")
+
+
+class RunInfo(BaseModel):
+    """The training that answers, and the data that it was trained on."""
+
+    model: str
+    dataset: str
+    task: str
+    metric: str
+    validation: float = Field(description="The metric on validation data.")
+    classes: list[str]
+    features: list[FeatureInfo] | None = Field(description="Null where a node's features are a list of numbers.")
+    num_features: int = Field(description="Columns that the model sees.")
+    is_weighted: bool = Field(description="Whether edges have weights.")
+    num_nodes: int | None = Field(description="Of the run's graph; null for the graph task.")
+
+
+# The most probable class of a node or graph, and the probability of each. Not written as a class, because `class` is a
+# word of Python's.
+Prediction = TypedDict("Prediction", {"id": str, "class": str, "probabilities": dict[str, float]})
+
+
+class Answer(TypedDict):
+    """Predictions, in the order of the question."""
+
+    predictions: list[Prediction]
+
+
+def answer_of(predictions: Predictions) -> Answer:
+    """Predictions as they are sent."""
+    rows = zip(predictions.ids, predictions.predicted, predictions.probabilities.tolist())
+    return {
+        "predictions": [
+            {"id": name, "class": predicted, "probabilities": dict(zip(predictions.classes, row))}
+            for name, predicted, row in rows
+        ]
+    }
+
+
+def info_of(service: NodeService | GraphService) -> RunInfo:
+    """Description of a run for its clients."""
+    schema, result = service.schema, service.predictor.result
+    features = None
+    if schema.features is not None:
+        features = [
+            FeatureInfo(name=one.name, categories=None if one.categories is None else list(one.categories))
+            for one in schema.features
+        ]
+    return RunInfo(
+        model=result.model,
+        dataset=schema.name,
+        task=schema.task,
+        metric=result.metric,
+        validation=result.val_metric,
+        classes=list(schema.classes),
+        features=features,
+        num_features=schema.num_features,
+        is_weighted=schema.is_weighted,
+        num_nodes=len(service.own.ids) if isinstance(service, NodeService) else None,
+    )

@@ -7,9 +7,9 @@ from hkconv.data.own.features import Feature
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
 from hkconv.data.own.tu_folders import KIND as TU_FORMAT
-from hkconv.serving.limits import Limits
-from hkconv.serving.questions import graphs_question, new_nodes_question, nodes_question, parse
-from hkconv.serving.refusals import RefusalError
+from hkconv.serving.limits import Limits, RefusalError
+from hkconv.serving.messages import answer_of, graphs_question, info_of, new_nodes_question, nodes_question, parse
+from hkconv.serving.service import load_service
 
 LIMITS = Limits(max_nodes=3, max_edges=2)
 COLUMNS = (Feature("age"), Feature("colour", ("blue", "red")), Feature("model_config __x"))
@@ -129,3 +129,30 @@ def test_the_schema_says_what_is_refused():
     assert set(features["required"]) == {"age", "colour", "model_config __x"}
     assert features["properties"]["colour"]["enum"] == ["blue", "red"]
     assert re.search(r'"minimum": 0', json.dumps(described["$defs"]["Edge"]["properties"]["weight"]))
+
+
+def test_predictions_name_the_class_and_every_probability(papers):
+    predictions = load_service(papers, device="cpu").nodes(["paper 4", "paper 2"])
+    sent = json.loads(json.dumps(answer_of(predictions)))
+    assert [entry["id"] for entry in sent["predictions"]] == ["paper 4", "paper 2"]
+    for entry, row in zip(sent["predictions"], predictions.probabilities.tolist()):
+        assert entry["probabilities"] == dict(zip(("high", "low", "mid"), row))
+        assert entry["class"] == max(entry["probabilities"], key=entry["probabilities"].get)
+
+
+def test_a_run_says_what_it_must_be_asked_with(papers, shapes):
+    info = info_of(load_service(papers, device="cpu"))
+    assert (info.model, info.dataset, info.task, info.is_weighted, info.num_nodes) == (
+        "gcn",
+        "papers",
+        "node",
+        True,
+        60,
+    )
+    assert [(one.name, one.categories) for one in info.features] == [
+        ("age", None),
+        ("colour", ["blue", "green", "red"]),
+    ]
+    assert (info.num_features, info.classes) == (4, ["high", "low", "mid"])
+    other = info_of(load_service(shapes, device="cpu"))
+    assert (other.task, other.features, other.num_features, other.num_nodes) == ("graph", None, 2, None)
