@@ -14,7 +14,8 @@ from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_option
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import MODEL_NAMES, Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.models import MODELS
+from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
     from hkconv.experiments.search import Progress, SearchResult
@@ -47,8 +48,8 @@ def search(
     # The recipe of an earlier run may hold these; a search has its own.
     values = {name: value for name, value in values.items() if name not in NOT_OPTIONS}
     model = "hkn" if model is None else model
-    if model not in MODEL_NAMES:
-        raise InputError(f"model must be one of {', '.join(MODEL_NAMES)}, got {model!r}")
+    if model not in MODELS:
+        raise InputError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
     chosen = make_recipe({**values, **given, "models": [model]})
 
     from hkconv.experiments.search import plan_search, run_search

@@ -1,6 +1,6 @@
 """Everything that training a translator can be told, as one checked object.
 
-It imports neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
+It loads neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,7 @@ from typing import Any
 
 from hkconv.engine.rules import check_fields, choice, flag, number, text, whole
 from hkconv.errors import InputError, did_you_mean
-
-MODEL_NAMES = ("hkn", "hybonet", "hatt", "transformer", "convseq2seq", "dynamicconv", "hnn++", "bibert")
+from hkconv.models.translation import TRANSLATION_MODELS
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
 FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}
@@ -24,7 +23,7 @@ class TranslationRecipe:
     valid: str = text(None, "the common beginning of two files' names", "Validation text, named likewise.")
     source: str = text("en", "the ending of a file's name", "Language to translate from.")
     target: str = text("de", "the ending of a file's name", "Language to translate to.")
-    model: str = choice("hkn", MODEL_NAMES, "System to train.")
+    model: str = choice("hkn", tuple(TRANSLATION_MODELS), "System to train.")
     dim: int = whole(64, 1, "Dimension of the model.")
     num_heads: int | None = whole(None, 1, "Heads; by default 4 up to dimension 64, else 8.", optional=True)
     feedforward_dim: int | None = whole(None, 1, "Width of the feed-forward blocks, else 4 x dim.", optional=True)

@@ -1,94 +1,63 @@
-"""Whole networks, by name: HKN and the systems it is compared with."""
+"""Whole networks, by name: HKN and the systems it is compared with. Each is imported when first used."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from hkconv.models.registry import Registry
 
-from hkconv.errors import InputError
-from hkconv.models.baselines import (
-    GAT,
-    GCN,
-    GCNII,
-    GIN,
-    GMT,
-    H2HGCN,
-    HGCN,
-    LINKX,
-    MLP,
-    WLHN,
-    WRGAT,
-    FlatBlock,
-    FlatHKN,
-    GeomGCN,
-    GloGNN,
-    GloGNNPlusPlus,
-    GraphSAGE,
-    H2HGCNConv,
-    HGCNConv,
-    HyboNet,
-    HyboNetConv,
+if TYPE_CHECKING:
+    import torch
+
+    from hkconv.models.hkn import HKN as HKN
+
+MODELS: "Registry[torch.nn.Module]" = Registry(
+    "model",
+    __name__,
+    {
+        "hkn": "hkn:HKN",
+        "mlp": "baselines.mlp:MLP",
+        "gcn": "baselines.gcn:GCN",
+        "gat": "baselines.gat:GAT",
+        "graphsage": "baselines.sage:GraphSAGE",
+        "gcnii": "baselines.gcnii:GCNII",
+        "gin": "baselines.gin:GIN",
+        "gmt": "baselines.gmt:GMT",
+        "linkx": "baselines.linkx:LINKX",
+        "hkn-flat": "baselines.hkn_flat:FlatHKN",
+        "hgcn": "baselines.hgcn:HGCN",
+        "hybonet": "baselines.hybonet:HyboNet",
+        "h2h-gcn": "baselines.h2h_gcn:H2HGCN",
+        "wlhn": "baselines.wlhn:WLHN",
+        "geom-gcn": "baselines.geom_gcn:GeomGCN",
+        "wrgat": "baselines.wrgat:WRGAT",
+        "glognn": "baselines.glognn:GloGNN",
+        "glognn++": "baselines.glognn:GloGNNPlusPlus",
+    },
+    exports=(
+        "baselines.hkn_flat:FlatBlock",
+        "baselines.hgcn:HGCNConv",
+        "baselines.hybonet:HyboNetConv",
+        "baselines.h2h_gcn:H2HGCNConv",
+    ),
 )
-from hkconv.models.hkn import HKN
+"""The networks by the names that ``hkconv train --models`` takes: the one list of them."""
 
-MODELS: dict[str, type[torch.nn.Module]] = {
-    "hkn": HKN,
-    "hkn-flat": FlatHKN,
-    "mlp": MLP,
-    "gcn": GCN,
-    "gat": GAT,
-    "graphsage": GraphSAGE,
-    "gcnii": GCNII,
-    "gin": GIN,
-    "gmt": GMT,
-    "linkx": LINKX,
-    "hgcn": HGCN,
-    "hybonet": HyboNet,
-    "h2h-gcn": H2HGCN,
-    "wlhn": WLHN,
-    "geom-gcn": GeomGCN,
-    "wrgat": WRGAT,
-    "glognn": GloGNN,
-    "glognn++": GloGNNPlusPlus,
-}
-"""The networks by the names that ``hkconv train --models`` takes."""
+__all__ = ["MODELS", "create", "find"]
+__all__.extend(MODELS.homes)
 
 
-def find(name: str) -> type[torch.nn.Module]:
-    """The class of that name."""
-    if name not in MODELS:
-        raise InputError(f"unknown model {name!r}; accepted: {', '.join(MODELS)}")
-    return MODELS[name]
+def find(name: str) -> "type[torch.nn.Module]":
+    """Return the class of that name."""
+    return MODELS.find(name)
 
 
-def create(name: str, **config: Any) -> torch.nn.Module:
-    """The model of that name, built with ``config`` as keyword arguments."""
+def create(name: str, **config: Any) -> "torch.nn.Module":
+    """Return the model of that name, built with ``config`` as keyword arguments."""
     return find(name)(**config)
 
 
-__all__ = [
-    "GAT",
-    "GCN",
-    "GCNII",
-    "GIN",
-    "GMT",
-    "H2HGCN",
-    "HGCN",
-    "HKN",
-    "LINKX",
-    "MLP",
-    "MODELS",
-    "WLHN",
-    "WRGAT",
-    "FlatBlock",
-    "FlatHKN",
-    "GeomGCN",
-    "GloGNN",
-    "GloGNNPlusPlus",
-    "GraphSAGE",
-    "H2HGCNConv",
-    "HGCNConv",
-    "HyboNet",
-    "HyboNetConv",
-    "create",
-    "find",
-]
+def __getattr__(name: str) -> Any:
+    return MODELS.load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

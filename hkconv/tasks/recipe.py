@@ -1,6 +1,6 @@
 """Everything a training run can be told, as one checked object: from Python, from YAML or from the command line.
 
-It imports neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
+It loads neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,8 @@ import yaml
 from hkconv.engine.rules import Rule, check_fields, choice, flag, number, rule_field, text, whole
 from hkconv.engine.settings import PRECISIONS, Settings
 from hkconv.errors import InputError, did_you_mean
+from hkconv.models import MODELS
 
-MODEL_NAMES = (
-    "hkn",
-    *("mlp", "gcn", "gat", "graphsage", "gcnii", "gin", "gmt", "linkx"),
-    *("hkn-flat", "hgcn", "hybonet", "h2h-gcn", "wlhn"),
-    *("geom-gcn", "wrgat", "glognn", "glognn++"),
-)
 PROTOCOL_NAMES = ("clean", "published")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
@@ -46,7 +41,7 @@ YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _are_models(names: tuple[str, ...]) -> bool:
-    return 0 < len(names) == len(set(names)) and set(names) <= set(MODEL_NAMES)
+    return 0 < len(names) == len(set(names)) and set(names) <= set(MODELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +63,7 @@ class Recipe:
     split_file: str | None = text(None, "a file", "JSON or .npz file with your own splits.", optional=True)
     models: tuple[str, ...] = rule_field(
         DEFAULT_MODELS,
-        Rule(tuple, f"different names from {', '.join(MODEL_NAMES)}", _are_models, "Models to train, with commas."),
+        Rule(tuple, f"different names from {', '.join(MODELS)}", _are_models, "Models to train, with commas."),
     )
     hidden_dim: int = whole(64, 1, "Width of the layers.")
     num_layers: int = whole(2, 1, "Number of layers.")

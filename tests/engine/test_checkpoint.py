@@ -121,7 +121,7 @@ def test_one_flipped_bit(saved):
     "changes, message",
     [
         ({"format_version": 99}, "has format version 99; this hkconv reads 1 and 2"),
-        ({"model": "transformer"}, "unknown model 'transformer'; accepted: hkn, hkn-flat, mlp, gcn"),
+        ({"model": "transformer"}, "unknown model 'transformer'; accepted: hkn, mlp, gcn"),
         ({"model": "hkn"}, "does not fit its configuration: tensor '.*' is missing"),
         ({"model": 5}, "'model' in config.json must be a str"),
         ({"dtype": "int8"}, "dtype 'int8'; accepted: float32, float64"),

@@ -548,5 +548,5 @@ def test_repr_and_bad_options():
         HKN(5, 4, 3, structure=True)
     with pytest.raises(InputError, match="curvature must be a float for learn_curvature"):
         HKN(5, 4, 3, learn_curvature=True, curvature=torch.tensor(-1.0))
-    with pytest.raises(InputError, match="unknown model 'hgn'; accepted: hkn, hkn-flat, mlp, gcn"):
+    with pytest.raises(InputError, match="unknown model 'hgn'; did you mean 'hgcn'"):
         create("hgn")

@@ -7,11 +7,11 @@ from hkconv.errors import InputError
 from hkconv.models import HKN, MODELS, create
 from hkconv.models.tasks import TASKS
 from hkconv.tasks.building import HKN_FIELDS, describe_dataset, fit_settings, load_dataset, model_config
-from hkconv.tasks.recipe import MODEL_NAMES, Recipe
+from hkconv.tasks.recipe import Recipe
 
 
 def models_for(task):
-    return [name for name in MODEL_NAMES if task in getattr(MODELS[name], "tasks", TASKS)]
+    return [name for name in MODELS if task in getattr(MODELS[name], "tasks", TASKS)]
 
 
 def test_recipe_reaches_data_models_and_settings():

@@ -8,12 +8,10 @@ import pytest
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 
-from hkconv import models
 from hkconv.data.protocols import CHOICES
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import (
     FIRST_RELEASE,
-    MODEL_NAMES,
     OPTIONS_OF_PAPER,
     PROTOCOL_NAMES,
     Recipe,
@@ -28,10 +26,6 @@ def test_defaults_are_valid_and_fit_in_json():
     assert (recipe.dataset, recipe.models, recipe.form, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), "views", 1)
     assert (recipe.root, recipe.norm, recipe.hidden_act, recipe.readout, recipe.reach) == (False, *[None] * 4)
     assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
-
-
-def test_model_names_are_those_of_the_models():
-    assert set(models.MODELS) == set(MODEL_NAMES)
 
 
 def test_protocols_are_those_of_the_data():

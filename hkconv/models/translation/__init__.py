@@ -1,28 +1,31 @@
-"""The systems of the translation table, one file each, behind one interface."""
+"""The systems of the translation table, one file each, behind one interface. Each is imported when first used."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hkconv.errors import InputError, did_you_mean
-from hkconv.models.translation.bibert import BiBERT
-from hkconv.models.translation.convseq2seq import ConvSeq2Seq
-from hkconv.models.translation.dynamicconv import DynamicConv
-from hkconv.models.translation.hatt import HATT
-from hkconv.models.translation.hkn import HKNTransformer
-from hkconv.models.translation.hnn_plus_plus import HNNPlusPlus
-from hkconv.models.translation.hybonet import HyboNetTransformer
-from hkconv.models.translation.seq2seq import DecodingState, Memory, Seq2Seq, Sizes
-from hkconv.models.translation.transformer import Transformer
+from hkconv.models.registry import Registry
 
-TRANSLATION_MODELS: dict[str, type[Seq2Seq]] = {
-    "hkn": HKNTransformer,
-    "hybonet": HyboNetTransformer,
-    "hatt": HATT,
-    "transformer": Transformer,
-    "convseq2seq": ConvSeq2Seq,
-    "dynamicconv": DynamicConv,
-    "hnn++": HNNPlusPlus,
-    "bibert": BiBERT,
-}
+if TYPE_CHECKING:
+    from hkconv.models.translation.seq2seq import Seq2Seq as Seq2Seq
+
+TRANSLATION_MODELS: "Registry[Seq2Seq]" = Registry(
+    "translation model",
+    __name__,
+    {
+        "hkn": "hkn:HKNTransformer",
+        "hybonet": "hybonet:HyboNetTransformer",
+        "hatt": "hatt:HATT",
+        "transformer": "transformer:Transformer",
+        "convseq2seq": "convseq2seq:ConvSeq2Seq",
+        "dynamicconv": "dynamicconv:DynamicConv",
+        "hnn++": "hnn_plus_plus:HNNPlusPlus",
+        "bibert": "bibert:BiBERT",
+    },
+    exports=("seq2seq:DecodingState", "seq2seq:Memory", "seq2seq:Seq2Seq", "seq2seq:Sizes"),
+)
+"""The systems by the names that ``hkconv translate train --model`` takes: the one list of them."""
+
+__all__ = ["TRANSLATION_MODELS", "create_translator"]
+__all__.extend(TRANSLATION_MODELS.homes)
 
 
 def create_translator(
@@ -35,8 +38,8 @@ def create_translator(
     dropout: float = 0.1,
     max_length: int = 256,
     **own: Any,
-) -> Seq2Seq:
-    """The translation system of that name.
+) -> "Seq2Seq":
+    """Return the translation system of that name.
 
     Args:
         name: one of :data:`TRANSLATION_MODELS`.
@@ -49,26 +52,16 @@ def create_translator(
         max_length: longest sentence, of source and target alike.
         own: options of the system itself.
     """
-    if name not in TRANSLATION_MODELS:
-        raise InputError(f"unknown translation model {name!r}; {did_you_mean(name, TRANSLATION_MODELS)}")
+    from hkconv.models.translation.seq2seq import Sizes
+
+    system = TRANSLATION_MODELS.find(name)
     num_heads = num_heads or (4 if dim <= 64 else 8)
-    sizes = Sizes(vocabulary, dim, num_heads, feedforward_dim or 4 * dim, num_layers, dropout, max_length)
-    return TRANSLATION_MODELS[name](sizes, **own)
+    return system(Sizes(vocabulary, dim, num_heads, feedforward_dim or 4 * dim, num_layers, dropout, max_length), **own)
 
 
-__all__ = [
-    "HATT",
-    "TRANSLATION_MODELS",
-    "BiBERT",
-    "ConvSeq2Seq",
-    "DecodingState",
-    "DynamicConv",
-    "HKNTransformer",
-    "HNNPlusPlus",
-    "HyboNetTransformer",
-    "Memory",
-    "Seq2Seq",
-    "Sizes",
-    "Transformer",
-    "create_translator",
-]
+def __getattr__(name: str) -> Any:
+    return TRANSLATION_MODELS.load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
