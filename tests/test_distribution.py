@@ -44,7 +44,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert {
         "hkconv/py.typed",
         "hkconv/data/trees.py",
-        "hkconv/experiments/recipes/node/texas.yaml",
+        "hkconv/experiments/recipes/node.yaml",
         "hkconv/viz/explorer/assets/page.html",
     } <= names
     assert any(name.endswith("/licenses/LICENSE") for name in metadata)

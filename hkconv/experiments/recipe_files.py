@@ -1,40 +1,45 @@
-"""Reads the recipes of the paper's tables: one YAML file for each table and dataset, checked to the last key.
+"""Reads the recipes of the paper's tables: one YAML file a table, checked to the last key.
 
-A file either says everything itself::
+A table says what its datasets share, and under each dataset what differs there::
 
-    table: node
-    dataset: texas
     metric: accuracy
-    paper: {HKN: [90.94, 0.66], ...}   # mean and deviation in %; null where the paper has none, .nan where it has NaN
     settings: {lr: 0.01, ...}          # fields of a training recipe that all systems share
-    chosen_here: [lr, HKN.dropout]     # settings, and fields of a system, that the paper leaves open
     systems: {HKN: {model: hkn, root: false}, GCN: {model: gcn}}
     protocols: {clean: {num_splits: 10, seeds: 1}, published: {num_splits: 3, seeds: 1, settings: {...}}}
     quick: {num_splits: 2, epochs: 30}
+    datasets:
+      texas:
+        systems: {HKN: {kernel_size: 3}}    # added to what the table says; null takes a system or protocol away
+        paper: {HKN: [90.94, 0.66], ...}    # mean and deviation in %; null where the paper has none, .nan where NaN
 
-or derives its systems from one of another file, and takes from that all that it does not say itself, the paper's
-figures of its systems too::
+A table may derive its systems from one of another table, and takes from that all that it does not say itself, the
+paper's figures of its systems too::
 
-    table: kernels-node
-    base: node/texas
-    variants: kernels                  # or several: variants/kernels.yaml: {of: HKN, variants: {K=2: {...}, ...}}
-    paper: {K=2: [79.08, 0.36], ...}
+    base: node                         # may differ by dataset
+    of: HKN
+    variants: {K=2: {kernel_size: 2}, ...}
+    more_variants: {directed: {...}}   # for datasets with `more: [directed]`
+    datasets: {texas: {paper: {K=2: [79.08, 0.36], ...}}}
 
-What ``hkconv tune`` chose for the systems of ``node/texas`` is in ``tuned/node/texas.yaml``, by protocol and system::
+What ``hkconv tune`` chose for a table is in ``tuned/TABLE.yaml``, by dataset, protocol and system::
 
-    clean: {GCN: {lr: 0.02, dropout: 0.75}, ...}
+    texas: {clean: {GCN: {lr: 0.02, dropout: 0.75}, ...}}
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
 from hkconv.data.molecules import Molecules
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.data.protocols import check_protocol
+from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models import MODELS
 from hkconv.models.tasks import TASKS
@@ -42,7 +47,6 @@ from hkconv.tasks.building import HKN_FIELDS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 
 RECIPES = Path(__file__).parent / "recipes"
-VARIANTS = "variants"
 TUNED = "tuned"
 
 TRAINED_TABLES = ("graph", "molecules", "node", "kernels-graph", "kernels-node", "ablations")
@@ -63,8 +67,8 @@ _NOT_SETTINGS = {
 }
 SETTINGS = tuple(entry.name for entry in fields(Recipe) if entry.name not in _NOT_SETTINGS)
 
-_KEYS = ("table", "dataset", "metric", "paper", "settings", "chosen_here", "systems", "protocols", "quick")
-_DERIVED_KEYS = ("table", "base", "variants", "paper", "protocols", "quick")
+_KEYS = ("metric", "paper", "settings", "systems", "protocols", "quick")
+_DERIVED_KEYS = ("base", "paper", "protocols", "quick")
 
 Settings = dict[str, Any]
 Figure = tuple[float, float]
@@ -101,14 +105,13 @@ class Repeats:
 
 @dataclass(frozen=True)
 class TableRecipe:
-    """One dataset of one table, as its file has it.
+    """One dataset of one table.
 
     Args:
         file: where it was read from.
         table, dataset, metric: what it is about.
         paper: mean and deviation in % by label, None where the paper has no figure, NaN where it has NaN.
         settings: fields of :class:`~hkconv.tasks.recipe.Recipe` that all systems share.
-        chosen_here: names of settings, or ``LABEL.FIELD``, that the paper leaves open.
         systems: by label, in the table's order.
         protocols: by name.
         quick: what ``--quick`` cuts every protocol down to.
@@ -120,7 +123,6 @@ class TableRecipe:
     metric: str
     paper: dict[str, Figure | None]
     settings: Settings
-    chosen_here: tuple[str, ...]
     systems: dict[str, System]
     protocols: dict[str, Repeats]
     quick: Repeats
@@ -136,42 +138,23 @@ def read_table(table: str, folder: Path = RECIPES) -> list[TableRecipe]:
 
     Args:
         table: one of :data:`TRAINED_TABLES`.
-        folder: holds a folder for each table.
+        folder: holds a file for each table.
 
     Returns:
         One recipe a dataset; an :class:`InputError` names the file and the key that is wrong.
     """
-    files = sorted((folder / table).glob("*.yaml"))
-    if not files:
-        raise InputError(f"table {table!r} has no recipes: {folder / table} holds no .yaml file")
-    found = [read_file(file, folder) for file in files]
-    return sorted(found, key=lambda recipe: list(CATALOG).index(recipe.dataset))
-
-
-def read_file(file: Path, folder: Path = RECIPES) -> TableRecipe:
-    """One recipe, checked.
-
-    Args:
-        file: a YAML file as the module describes.
-        folder: where the files lie that it derives from.
-    """
-    values = read_recipe_file(file)
+    file = folder / f"{table}.yaml"
+    if not file.exists():
+        raise InputError(f"table {table!r} has no recipes: there is no {file}")
+    files = _Files(folder)
+    document = files.table(table)
     try:
-        if "base" in values:
-            return _parse(file, *_derive(values, folder))
-        return _parse(file, values, read_tuned(f"{file.parent.name}/{file.stem}", folder))
+        found = [
+            _parse(file, table, dataset, *_expand(document, table, dataset, files)) for dataset in document["datasets"]
+        ]
     except InputError as error:
         raise InputError(f"recipe {file}: {error}") from None
-
-
-def tuned_file(name: str, folder: Path = RECIPES) -> Path:
-    """Where the tuned settings of a recipe lie, whether there are any or not.
-
-    Args:
-        name: ``TABLE/DATASET``.
-        folder: of the recipes.
-    """
-    return folder / TUNED / f"{name}.yaml"
+    return sorted(found, key=lambda recipe: list(CATALOG).index(recipe.dataset))
 
 
 def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
@@ -181,89 +164,150 @@ def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
         name: ``TABLE/DATASET``.
         folder: of the recipes.
     """
-    path = tuned_file(name, folder)
-    values = read_recipe_file(path) if path.exists() else {}
-    _check_keys(values, PROTOCOLS, f"protocol of {path.name} in {TUNED}")
-    return {
-        protocol: {
-            label: _settings(given, f"{label!r} in {TUNED}") for label, given in _mapping(systems, protocol).items()
+    table, _, dataset = name.partition("/")
+    return _Files(folder).tuned(table, dataset)
+
+
+def save_tuned(table: str, tuned: Mapping[str, Tuned], folder: Path = RECIPES) -> Path:
+    """Write what was tuned for some datasets of a table; what its file has of others stays.
+
+    Args:
+        table: its name.
+        tuned: by dataset.
+        folder: of the recipes.
+
+    Returns:
+        The file written.
+    """
+    path = folder / TUNED / f"{table}.yaml"
+    make_folder(path.parent, "recipes")
+    kept = {**(read_recipe_file(path) if path.exists() else {}), **tuned}
+    lines = [f"# What `hkconv tune` chose on validation data; the rest stays as {table}.yaml has it."]
+    for dataset, protocols in kept.items():
+        lines.append(f"{dataset}:")
+        for protocol, systems in protocols.items():
+            lines.append(f"  {protocol}:")
+            lines += [f"    {label}: {_flow(settings)}" for label, settings in systems.items()]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def _flow(settings: Settings) -> str:
+    return yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000).strip()
+
+
+class _Files:
+    """The files of a folder of recipes, each read once."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.read = cache(read_recipe_file)
+
+    def table(self, name: Any) -> dict[str, Any]:
+        """A table's file, with keys that a table has."""
+        _check_known(name, TRAINED_TABLES, "table")
+        path = self.folder / f"{name}.yaml"
+        document = self.read(path)
+        try:
+            _check_table(document)
+        except InputError as error:
+            raise InputError(f"recipe {path}: {error}") from None
+        return document
+
+    def tuned(self, table: str, dataset: str) -> Tuned:
+        """What was tuned for the systems of a dataset."""
+        path = self.folder / TUNED / f"{table}.yaml"
+        values = _mapping((self.read(path) if path.exists() else {}).get(dataset, {}), f"{dataset} in {TUNED}")
+        _check_keys(values, PROTOCOLS, f"protocol of {dataset} in {TUNED}")
+        return {
+            protocol: {
+                label: _settings(given, f"{label!r} in {TUNED}") for label, given in _mapping(systems, protocol).items()
+            }
+            for protocol, systems in values.items()
         }
-        for protocol, systems in values.items()
-    }
 
 
-def _derive(values: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any], Tuned]:
-    _check_keys(values, _DERIVED_KEYS, "key", required=("table", "base", "variants"))
-    base = read_recipe_file(_file_in(folder, values["base"], "base"))
-    _check_keys(base, _KEYS, f"key of {values['base']}", required=_KEYS)
-    of, variants = _read_variants(values["variants"], folder)
-    systems = _mapping(base["systems"], "systems")
-    _check_known(of, systems, f"system of {values['base']}")
+def _check_table(document: Mapping[str, Any]) -> None:
+    if "base" in document:
+        keys = (*_DERIVED_KEYS, "of", "variants", "more_variants", "datasets")
+        _check_keys(document, keys, "key", required=("of", "variants", "datasets"))
+    else:
+        _check_keys(document, (*_KEYS, "datasets"), "key", required=("datasets",))
+    datasets = _mapping(document["datasets"], "datasets")
+    if not datasets:
+        raise InputError("datasets must name at least one")
+    for name in datasets:
+        _check_known(name, CATALOG, "dataset")
+
+
+def _expand(document: Mapping[str, Any], table: str, dataset: str, files: _Files) -> tuple[dict[str, Any], Tuned]:
+    """What a table says of a dataset, and what was tuned there."""
+    given = _mapping(document["datasets"][dataset], f"dataset {dataset!r}")
+    if "base" in document:
+        return _derive(document, given, dataset, files)
+    _check_keys(given, _KEYS, f"key of dataset {dataset!r}")
+    shared = {key: value for key, value in document.items() if key != "datasets"}
+    return _merged(shared, given), files.tuned(table, dataset)
+
+
+def _derive(
+    document: Mapping[str, Any], given: Mapping[str, Any], dataset: str, files: _Files
+) -> tuple[dict[str, Any], Tuned]:
+    _check_keys(given, (*_DERIVED_KEYS, "more"), f"key of dataset {dataset!r}")
+    own = _merged({key: document[key] for key in _DERIVED_KEYS if key in document}, given)
+    base = files.table(own["base"])
+    _check_known(dataset, base["datasets"], f"dataset of {own['base']}.yaml")
+    values, found = _expand(base, own["base"], dataset, files)
+    of, variants = document["of"], _variants(document, own.get("more", []))
+    systems = _mapping(values.get("systems", {}), "systems")
+    _check_known(of, systems, f"system of {own['base']}.yaml")
     tuned = {
         protocol: {
-            label: {name: value for name, value in found.get(of, {}).items() if name not in _mapping(changes, label)}
+            label: {name: value for name, value in settings.get(of, {}).items() if name not in changes}
             for label, changes in variants.items()
         }
-        for protocol, found in read_tuned(values["base"], folder).items()
+        for protocol, settings in found.items()
     }
+    figures = _mapping(values.get("paper", {}), "paper")
     derived = {
-        **base,
-        **{key: value for key, value in values.items() if key in _KEYS},
+        **values,
+        **{key: value for key, value in own.items() if key in _KEYS},
         "paper": {
-            **{label: figure for label, figure in _mapping(base["paper"], "paper").items() if label in variants},
-            **_mapping(values.get("paper", {}), "paper"),
+            **{label: figure for label, figure in figures.items() if label in variants},
+            **_mapping(own.get("paper", {}), "paper"),
         },
-        "systems": {
-            label: {**_mapping(systems[of], of), **_mapping(changes, label)} for label, changes in variants.items()
-        },
-        "chosen_here": [name for entry in _list(base["chosen_here"]) for name in _inherited(entry, of, variants)],
+        "systems": {label: {**_mapping(systems[of], str(of)), **changes} for label, changes in variants.items()},
     }
     return derived, tuned
 
 
-def _read_variants(given: Any, folder: Path) -> tuple[str, dict[str, Any]]:
-    """The system that variants are of, and the variants of one file or of several together."""
-    names = given if isinstance(given, list) else [given]
-    of: list[str] = []
-    variants: dict[str, Any] = {}
-    for name in names:
-        shared = read_recipe_file(_file_in(folder / VARIANTS, name, "variants"))
-        _check_keys(shared, ("of", "variants"), f"key of {VARIANTS}/{name}", required=("of", "variants"))
-        of.append(str(shared["of"]))
-        variants |= _mapping(shared["variants"], "variants")
-    if len(set(of)) != 1:
-        raise InputError(f"variants must name files about one system, got {' and '.join(of) or 'none'}")
-    return of[0], variants
+def _variants(document: Mapping[str, Any], more: Any) -> dict[str, dict[str, Any]]:
+    """The variants of all datasets, and those of the groups that one names."""
+    groups = _mapping(document.get("more_variants", {}), "more_variants")
+    found = dict(_mapping(document["variants"], "variants"))
+    if not isinstance(more, list):
+        raise InputError(f"more must be a list of names in more_variants, got {more!r}")
+    for name in more:
+        _check_known(name, groups, "name in more")
+        found |= _mapping(groups[name], f"more_variants {name!r}")
+    return {label: _mapping(changes, f"variant {label!r}") for label, changes in found.items()}
 
 
-def _file_in(folder: Path, name: Any, what: str) -> Path:
-    """The file of a name that a recipe gives, which must not lead out of the folder."""
-    path = folder / f"{name}.yaml"
-    if not isinstance(name, str) or "\0" in name or not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{what} must name a file in {folder}, got {name!r}")
-    return path
+def _merged(shared: Any, given: Any) -> Any:
+    """What a dataset gives, added to what its table shares."""
+    if not isinstance(shared, dict) or not isinstance(given, dict):
+        return given
+    return {**shared, **{key: _merged(shared[key], value) if key in shared else value for key, value in given.items()}}
 
 
-def _inherited(entry: str, of: str, variants: Mapping[str, Any]) -> list[str]:
-    """A base's choice in the file that derives from it: a shared setting stays, a system's goes to its variants."""
-    system, _, name = str(entry).rpartition(".")
-    if not system:
-        return [entry]
-    return [f"{label}.{name}" for label, changes in variants.items() if system == of and name not in changes]
-
-
-def _parse(file: Path, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
-    _check_keys(values, _KEYS, "key", required=_KEYS)
-    table, dataset = values["table"], values["dataset"]
-    _check_known(table, TRAINED_TABLES, "table")
-    _check_known(dataset, CATALOG, "dataset")
-    if (file.parent.name, file.stem) != (table, dataset):
-        raise InputError(f"the recipe of table {table!r} and dataset {dataset!r} must be {table}/{dataset}.yaml")
+def _parse(file: Path, table: str, dataset: str, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
+    _check_keys(values, _KEYS, "key", required=[key for key in _KEYS if key != "paper"])
     _check_metric(values["metric"], dataset)
     settings = _settings(values["settings"], "settings")
     systems = {
         label: _system(label, given, dataset, {name: found[label] for name, found in tuned.items() if label in found})
         for label, given in _mapping(values["systems"], "systems").items()
+        if given is not None
     }
     for found in tuned.values():
         for label in found:
@@ -278,9 +322,8 @@ def _parse(file: Path, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
         table=table,
         dataset=dataset,
         metric=values["metric"],
-        paper=_paper(values["paper"], systems),
+        paper=_paper(values.get("paper", {}), systems),
         settings=settings,
-        chosen_here=_chosen_here(values["chosen_here"], settings, systems),
         systems=systems,
         protocols=_protocols(values["protocols"], dataset),
         quick=_quick(values["quick"]),
@@ -310,7 +353,7 @@ def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) ->
 
 
 def _protocols(given: Any, dataset: str) -> dict[str, Repeats]:
-    given = _mapping(given, "protocols")
+    given = {name: values for name, values in _mapping(given, "protocols").items() if values is not None}
     if not given:
         raise InputError(f"protocols must name at least one of {', '.join(PROTOCOLS)}")
     found = {}
@@ -360,14 +403,6 @@ def _is_figure(value: Any) -> bool:
     return is_pair and all(isinstance(number, int | float) and not isinstance(number, bool) for number in value)
 
 
-def _chosen_here(given: Any, settings: Settings, systems: Mapping[str, System]) -> tuple[str, ...]:
-    _list(given)
-    known = [*settings, *(f"{label}.{key}" for label, system in systems.items() for key in system.settings)]
-    for name in given:
-        _check_known(name, known, "name in chosen_here")
-    return tuple(given)
-
-
 def _check_keys(values: Mapping[str, Any], known: Iterable[str], what: str, required: Iterable[str] = ()) -> None:
     for key in values:
         _check_known(key, known, what)
@@ -380,12 +415,6 @@ def _check_known(name: Any, known: Iterable[str], what: str) -> None:
     known = list(known)
     if name not in known:
         raise InputError(f"unknown {what} {name!r}; {did_you_mean(name, known)}")
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"chosen_here must be a list of names, got {value!r}")
-    return value
 
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:

@@ -22,12 +22,10 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import yaml
 
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
 from hkconv.data.protocols import CHOICES as PROTOCOLS
-from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.cell_training import train_to_record
@@ -37,9 +35,10 @@ from hkconv.experiments.recipe_files import (
     Settings,
     System,
     TableRecipe,
+    Tuned,
     read_table,
     read_tuned,
-    tuned_file,
+    save_tuned,
 )
 from hkconv.experiments.reproduce import Order, Summary, Watcher, fill_store
 from hkconv.experiments.store import TUNING, Record
@@ -242,10 +241,12 @@ def write_tuned(table: str, findings: Iterable[Finding], folder: Path = RECIPES)
     Returns:
         The files written.
     """
-    by_dataset: dict[str, list[Finding]] = {}
+    tuned: dict[str, Tuned] = {}
     for finding in findings:
-        by_dataset.setdefault(finding.dataset, []).append(finding)
-    return [_write(f"{table}/{dataset}", found, folder) for dataset, found in by_dataset.items()]
+        if finding.dataset not in tuned:
+            tuned[finding.dataset] = read_tuned(f"{table}/{finding.dataset}", folder)
+        tuned[finding.dataset].setdefault(finding.protocol, {})[finding.label] = finding.best.drawn
+    return [save_tuned(table, tuned, folder)] if tuned else []
 
 
 def _ordered(tuning: Tuning, order: Order) -> dict[tuple[str, str, str], list[Trial]]:
@@ -296,26 +297,6 @@ def _finding(place: tuple[str, str, str], trials: list[Trial], known: Mapping[st
     score, _, _, best = max(scored, key=lambda entry: entry[:3])
     first = next((value for value, _, number, _ in scored if number == 0), None)
     return [Finding(*place, best, score, first, len(scored), len(trials))]
-
-
-def _write(name: str, findings: list[Finding], folder: Path) -> Path:
-    kept = read_tuned(name, folder)
-    for finding in findings:
-        kept.setdefault(finding.protocol, {})[finding.label] = finding.best.drawn
-    path = tuned_file(name, folder)
-    make_folder(path.parent, "recipes")
-    head = f"# What `hkconv tune` chose on validation data; the rest stays as {name} has it.\n"
-    lines = [
-        line
-        for protocol, systems in kept.items()
-        for line in (f"{protocol}:", *(f"  {label}: {_flow(settings)}" for label, settings in systems.items()))
-    ]
-    write_bytes(path, (head + "\n".join(lines) + "\n").encode())
-    return path
-
-
-def _flow(settings: Settings) -> str:
-    return yaml.safe_dump(settings, default_flow_style=True, sort_keys=False, width=10_000).strip()
 
 
 def _budgets(given: Any, usual: Budget) -> dict[str, Budget]:

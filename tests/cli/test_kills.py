@@ -25,18 +25,15 @@ from hkconv.experiments import store
 from hkconv.language.log import read_log
 
 TABLE = """\
-table: node
-dataset: tree
 metric: accuracy
-paper: {}
 settings: {epochs: 6, patience: 100, hidden_dim: 4}
-chosen_here: []
 systems:
   MLP: {model: mlp}
   GCN: {model: gcn}
 protocols:
   clean: {num_splits: 3, seeds: 1}
 quick: {num_splits: 1, epochs: 1}
+datasets: {tree: {}}
 """
 
 
@@ -95,8 +92,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def write_table(folder: Path) -> None:
-    (folder / "recipes" / "node").mkdir(parents=True)
-    (folder / "recipes" / "node" / "tree.yaml").write_text(TABLE)
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "node.yaml").write_text(TABLE)
 
 
 SIZES = ("--hidden-dim", 4, "--device", "cpu")

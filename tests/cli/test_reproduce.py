@@ -9,24 +9,21 @@ from hkconv.experiments import cell_training
 from hkconv.experiments.store import DEFAULT_FOLDER
 
 RECIPE = """\
-table: node
-dataset: tree
 metric: accuracy
-paper: {}
 settings: {epochs: 3, patience: 100000, hidden_dim: 4}
-chosen_here: []
 systems:
   MLP: {model: mlp}
 protocols:
   clean: {num_splits: 2, seeds: 1}
 quick: {num_splits: 1, epochs: 1}
+datasets: {tree: {}}
 """
 
 
 @pytest.fixture
 def tiny(in_empty_folder):
-    """The options of a table with two cells, whose recipe is ``recipes/node/tree.yaml``."""
-    path = Path("recipes/node/tree.yaml")
+    """The options of a table with two cells, whose recipe is ``recipes/node.yaml``."""
+    path = Path("recipes/node.yaml")
     path.parent.mkdir(parents=True)
     path.write_text(RECIPE)
     return ("reproduce", "node", "--recipes", "recipes", "--device", "cpu", "--results", "records")
@@ -91,17 +88,17 @@ def test_a_damaged_line_is_named_and_stays(hkconv, tiny):
 @pytest.mark.parametrize(
     "old, new, words",
     [
-        ("settings:", "setings:", "recipe recipes/node/tree.yaml: unknown key 'setings'; did you mean 'settings'?"),
-        ("dataset: tree", "dataset: tre", "unknown dataset 'tre'; did you mean 'tree'?"),
+        ("settings:", "setings:", "recipe recipes/node.yaml: unknown key 'setings'; did you mean 'settings'?"),
+        ("{tree: {}}", "{tre: {}}", "unknown dataset 'tre'; did you mean 'tree'?"),
         ("metric: accuracy", "metric: F1", "unknown metric 'F1'; accepted: accuracy, ROC-AUC, AP"),
         ("model: mlp", "model: mpl", "unknown model of system 'MLP' 'mpl'; did you mean 'mlp'?"),
-        ("table: node", "table: [", "is not valid YAML"),
+        ("metric: ", "metric: [", "is not valid YAML"),
     ],
 )
 def test_a_bad_recipe_leaves_everything_as_it_was(hkconv, tiny, old, new, words):
     hkconv(*tiny, "--quick")
     before = Path("records/node.jsonl").read_bytes()
-    path = Path("recipes/node/tree.yaml")
+    path = Path("recipes/node.yaml")
     path.write_text(path.read_text().replace(old, new))
     assert words in hkconv.fails(*tiny)
     assert Path("records/node.jsonl").read_bytes() == before

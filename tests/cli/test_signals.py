@@ -21,15 +21,12 @@ from hkconv.language.runs import load_run
 from .test_kills import check_files
 
 TABLE = """\
-table: node
-dataset: tree
 metric: accuracy
-paper: {}
 settings: {epochs: 300, patience: 1000, hidden_dim: 4}
-chosen_here: []
 systems: {MLP: {model: mlp}}
 protocols: {clean: {num_splits: 40, seeds: 1}}
 quick: {num_splits: 1, epochs: 1}
+datasets: {tree: {}}
 """
 SPACE = "trials: 99\nnum_splits: 2\nspace: {lr: [0.01, 0.02, 0.03, 0.05, 0.1], hidden_dim: [3, 4, 5, 6]}\nown: {}\n"
 
@@ -106,9 +103,9 @@ CASES = {
 
 
 def prepare(folder: Path) -> None:
-    for name, text in (("node/tree", TABLE), ("tuning/node", SPACE)):
+    for name, text in (("node", TABLE), ("tuning/node", SPACE)):
         path = folder / "recipes" / f"{name}.yaml"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     write_toy(folder)
 

@@ -5,24 +5,21 @@ import pytest
 import yaml
 
 NODE = """\
-table: node
-dataset: tree
 metric: accuracy
-paper: {}
 settings: {epochs: 2, hidden_dim: 4, num_layers: 1}
-chosen_here: []
 systems: {MLP: {model: mlp}, GCN: {model: gcn}}
 protocols: {clean: {num_splits: 2, seeds: 1}}
 quick: {num_splits: 1, epochs: 1}
+datasets: {tree: {}}
 """
 SPACE = "trials: 3\nnum_splits: 1\nspace: {lr: [0.01, 0.02, 0.03, 0.05, 0.1], hidden_dim: [3, 4, 5, 6]}\nown: {}\n"
 
 
 @pytest.fixture
 def arguments(in_empty_folder):
-    for name, text in (("node/tree", NODE), ("tuning/node", SPACE)):
+    for name, text in (("node", NODE), ("tuning/node", SPACE)):
         path = Path("recipes", f"{name}.yaml")
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return ("tune", "node", "--recipes", "recipes", "--results", "records", "--device", "cpu")
 
@@ -34,7 +31,7 @@ def test_tunes_tells_and_writes(hkconv, arguments):
     assert "test" not in result.stdout
     records = [json.loads(line) for line in Path("records/tuning-node.jsonl").read_text().splitlines()]
     assert len(records) == 6 and all(record["test"] is None for record in records)
-    tuned = yaml.safe_load(Path("recipes/tuned/node/tree.yaml").read_text())["clean"]
+    tuned = yaml.safe_load(Path("recipes/tuned/node.yaml").read_text())["tree"]["clean"]
     for label in ("MLP", "GCN"):
         best = max(
             (record for record in records if record["variant"] == label), key=lambda one: (one["val"], -one["val_loss"])

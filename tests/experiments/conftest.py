@@ -5,22 +5,26 @@ from pathlib import Path
 import pytest
 
 NODE = """\
-table: node
-dataset: tree
 metric: accuracy
-paper: {MLP: [50.0, 1.0], GCN: null}
 settings: {epochs: 3, hidden_dim: 4, num_layers: 2}
-chosen_here: [epochs, HKN.root]
 systems:
   MLP: {model: mlp}
   GCN: {model: gcn, lr: 0.005}
-  HKN: {model: hkn, kernel_size: 2, root: false}
+  HKN: {model: hkn, root: false}
 protocols:
   clean: {num_splits: 2, seeds: 1}
 quick: {num_splits: 1, epochs: 1}
+datasets:
+  tree:
+    systems: {HKN: {kernel_size: 2}}
+    paper: {MLP: [50.0, 1.0], GCN: null}
 """
-KERNELS = "table: kernels-node\nbase: node/tree\nvariants: kernels\npaper: {K=3: [1.5, 0.5]}\n"
-VARIANTS = "of: HKN\nvariants:\n  K=2: {kernel_size: 2}\n  K=3: {kernel_size: 3}\n"
+KERNELS = """\
+base: node
+of: HKN
+variants: {K=2: {kernel_size: 2}, K=3: {kernel_size: 3}}
+datasets: {tree: {paper: {K=3: [1.5, 0.5]}}}
+"""
 TUNING = """\
 trials: 4
 num_splits: 2
@@ -33,7 +37,7 @@ own: {HKN: {kernel_size: [2, 3, 4]}, GCN: {lr: [0.001]}}
 def recipes(tmp_path) -> Path:
     """The table ``node`` with three systems on the embedded tree, and ``kernels-node`` derived from it."""
     folder = tmp_path / "recipes"
-    contents = {"node/tree": NODE, "kernels-node/tree": KERNELS, "variants/kernels": VARIANTS, "tuning/node": TUNING}
+    contents = {"node": NODE, "kernels-node": KERNELS, "tuning/node": TUNING}
     for name, content in contents.items():
         path = folder / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)

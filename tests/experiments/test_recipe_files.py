@@ -1,6 +1,7 @@
 import math
 import re
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
-from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_file, read_table
+from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.tuning import read_tuning
 from hkconv.models import MODELS
 from hkconv.tasks.recipe import Recipe
@@ -34,9 +35,9 @@ ALL = [(table, recipe) for table in TRAINED_TABLES for recipe in read_table(tabl
 
 
 def changed(folder: Path, table: str, changes: dict) -> Path:
-    """The file of the tree in a table with some of its keys changed; None takes a key away."""
-    path = folder / table / "tree.yaml"
-    values = {**yaml.safe_load(path.read_text()), **changes}
+    """The file of a table with some of its keys changed; None takes a key away. Its dataset says nothing by itself."""
+    path = folder / f"{table}.yaml"
+    values = {**yaml.safe_load(path.read_text()), "datasets": {"tree": {}}, **changes}
     path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
     return path
 
@@ -56,8 +57,6 @@ def test_shipped_recipes_are_sound(table, recipe):
         for system in recipe.systems.values():
             for protocol in recipe.protocols:
                 Recipe(**{**recipe.settings, **system.chosen_for(protocol), **repeats.settings})
-    # The paper gives grids for these and says nothing about the rest: every value is one that was chosen here.
-    assert set(recipe.settings) == {name for name in recipe.chosen_here if "." not in name}
     if recipe.dataset in PAPER_DATASETS and (table in ("node", "graph") or table.startswith("kernels")):
         assert set(recipe.protocols) == {"clean", "published"}
         assert any(figure is not None for figure in recipe.paper.values())
@@ -141,41 +140,55 @@ def test_figures_are_the_papers(real_data, label, table, columns):
 
 
 def test_settings_go_from_general_to_particular(recipes):
-    recipe = read_file(recipes / "node" / "tree.yaml", recipes)
+    (recipe,) = read_table("node", recipes)
     assert recipe.settings["epochs"] == 3
     assert recipe.systems["GCN"].settings == {"lr": 0.005}
+    assert recipe.systems["HKN"].settings == {"root": False, "kernel_size": 2}
     assert (recipe.quick.num_splits, recipe.quick.seeds, recipe.quick.settings) == (1, 1, {"epochs": 1})
-    derived = read_file(recipes / "kernels-node" / "tree.yaml", recipes)
+    (derived,) = read_table("kernels-node", recipes)
     assert derived.systems["K=3"].settings == {"kernel_size": 3, "root": False}
-    assert derived.chosen_here == ("epochs", "K=2.root", "K=3.root")
     assert derived.paper == {"K=3": (1.5, 0.5)}
 
 
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"epoch": 3}, "unknown key 'epoch'; accepted: table, dataset"),
+        ({"epoch": 3}, "unknown key 'epoch'; accepted: metric, paper"),
+        ({"datasets": {"tree": {"epoch": 3}}}, "unknown key of dataset 'tree' 'epoch'; accepted: metric, paper"),
+        ({"datasets": {"tree": None}}, "dataset 'tree' must hold keys and values, got None"),
+        ({"datasets": {}}, "datasets must name at least one"),
         ({"setings": {}}, "unknown key 'setings'; did you mean 'settings'?"),
         ({"metric": None}, "key 'metric' is missing"),
-        ({"dataset": "texsa"}, "unknown dataset 'texsa'; did you mean 'texas'?"),
-        ({"dataset": "texas"}, "must be node/texas.yaml"),
-        ({"table": "nodes"}, "unknown table 'nodes'; did you mean 'node'?"),
+        ({"datasets": {"texsa": {}}}, "unknown dataset 'texsa'; did you mean 'texas'?"),
         ({"metric": "accurcy"}, "unknown metric 'accurcy'; did you mean 'accuracy'?"),
         ({"metric": "AP"}, "metric of dataset 'tree' must be 'accuracy', got 'AP'"),
-        ({"systems": {"GCN": {"model": "gcni"}}}, "unknown model of system 'GCN' 'gcni'; did you mean 'gcnii'?"),
-        ({"systems": {"GMT": {"model": "gmt"}}}, "model 'gmt' has no node task, which dataset 'tree' is for"),
-        ({"systems": {"GCN": {"model": "gcn", "root": True}}}, "root is a setting of model 'hkn', not of 'gcn'"),
-        ({"systems": {"GCN": {"model": "gcn", "lrr": 1}}}, "unknown key of system 'GCN' 'lrr'; did you mean 'lr'?"),
+        (
+            {"systems": {"GCN": {"model": "gcni"}}, "datasets": {"tree": {}}},
+            "unknown model of system 'GCN' 'gcni'; did you mean 'gcnii'?",
+        ),
+        (
+            {"systems": {"GMT": {"model": "gmt"}}, "datasets": {"tree": {}}},
+            "model 'gmt' has no node task, which dataset 'tree' is for",
+        ),
+        (
+            {"systems": {"GCN": {"model": "gcn", "root": True}}, "datasets": {"tree": {}}},
+            "root is a setting of model 'hkn', not of 'gcn'",
+        ),
+        (
+            {"systems": {"GCN": {"model": "gcn", "lrr": 1}}, "datasets": {"tree": {}}},
+            "unknown key of system 'GCN' 'lrr'; did you mean 'lr'?",
+        ),
         ({"systems": {}}, "systems must name at least one"),
-        ({"systems": {"GCN, deep": {"model": "gcn"}}}, "name of system 'GCN, deep' must have no comma"),
+        (
+            {"systems": {"GCN, deep": {"model": "gcn"}}, "datasets": {"tree": {}}},
+            "name of system 'GCN, deep' must have no comma",
+        ),
         ({"systems": ["GCN"]}, "systems must hold keys and values"),
         ({"settings": {"hiden_dim": 3}}, "unknown key of settings 'hiden_dim'; did you mean 'hidden_dim'?"),
         ({"settings": {"device": "cpu"}}, "unknown key of settings 'device'"),
         ({"settings": {"epochs": "many"}}, "epochs must be a whole number of at least 1, got 'many'"),
         ({"paper": {"HyboNett": [1, 2]}}, "unknown system of paper 'HyboNett'; did you mean 'HyboNet'?"),
         ({"paper": {"GCN": 70}}, r"paper's figure of 'GCN' must be [mean, deviation] or null, got 70"),
-        ({"chosen_here": ["lr"]}, "unknown name in chosen_here 'lr'"),
-        ({"chosen_here": "epochs"}, "chosen_here must be a list"),
         ({"protocols": {"clear": {}}}, "unknown protocol 'clear'; did you mean 'clean'?"),
         ({"protocols": {"clean": {"num_splits": 0, "seeds": 1}}}, "num_splits must be a whole number of at least 1"),
         ({"protocols": {"published": {"num_splits": 1, "seeds": 1}}}, "protocol 'published' does not cover"),
@@ -194,9 +207,16 @@ def test_what_is_wrong_is_named_with_its_file(recipes, changes, words):
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"base": "node/twig"}, "twig.yaml cannot be read"),
-        ({"variants": "kernel"}, "kernel.yaml cannot be read"),
+        ({"base": "nodes"}, "unknown table 'nodes'; did you mean 'node'?"),
+        ({"base": "graph"}, "graph.yaml cannot be read"),
+        ({"base": "../node"}, "unknown table '../node'"),
+        ({"of": "HNK"}, "unknown system of node.yaml 'HNK'; did you mean 'HKN'?"),
+        ({"variants": "kernels"}, "variants must hold keys and values, got 'kernels'"),
+        ({"variants": {"K=2": 2}}, "variant 'K=2' must hold keys and values, got 2"),
         ({"settings": {}}, "unknown key 'settings'"),
+        ({"datasets": {"texas": {}}}, "unknown dataset of node.yaml 'texas'"),
+        ({"datasets": {"tree": {"more": ["deep"]}}}, "unknown name in more 'deep'"),
+        ({"datasets": {"tree": {"more": "deep"}}}, "more must be a list of names in more_variants, got 'deep'"),
         ({"paper": {"K=4": [1, 2]}}, "unknown system of paper 'K=4'; did you mean 'K=3'?"),
     ],
 )
@@ -207,10 +227,12 @@ def test_what_is_wrong_with_a_derived_recipe(recipes, changes, words):
     assert words in str(caught.value)
 
 
-def test_variants_of_a_system_that_the_base_does_not_have(recipes):
-    (recipes / "variants" / "kernels.yaml").write_text("of: HNK\nvariants: {K=2: {}}\n")
-    with pytest.raises(InputError, match=r"unknown system of node/tree 'HNK'; did you mean 'HKN'\?"):
-        read_table("kernels-node", recipes)
+def test_a_dataset_has_no_system_and_no_protocol_that_it_takes_away(recipes):
+    protocols = {name: {"num_splits": 1, "seeds": 1} for name in ("clean", "published")}
+    differences = {"systems": {"GCN": None, "HKN": {"kernel_size": 2}}, "protocols": {"published": None}}
+    changed(recipes, "node", {"protocols": protocols, "datasets": {"tree": differences}})
+    (recipe,) = read_table("node", recipes)
+    assert set(recipe.systems) == {"MLP", "HKN"} and list(recipe.protocols) == ["clean"]
 
 
 def test_a_table_without_recipes(recipes):
@@ -219,13 +241,13 @@ def test_a_table_without_recipes(recipes):
 
 
 def test_recipes_lie_within_the_package():
-    assert (RECIPES / "node" / "texas.yaml").is_file()
+    assert (RECIPES / "node.yaml").is_file()
 
 
 def tune_tree(folder: Path, text: str) -> Path:
-    path = folder / "tuned" / "node" / "tree.yaml"
+    path = folder / "tuned" / "node.yaml"
     path.parent.mkdir(parents=True)
-    path.write_text(text)
+    path.write_text("tree:\n" + indent(text, "  "))
     return folder
 
 
@@ -253,7 +275,7 @@ def test_what_was_tuned_for_a_protocol_is_for_it_alone(recipes):
     "text, words",
     [
         ("clean: {GNN: {lr: 0.1}}", "unknown system in tuned 'GNN'; did you mean 'GCN'"),
-        ("cleen: {GCN: {lr: 0.1}}", "unknown protocol of tree.yaml in tuned 'cleen'"),
+        ("cleen: {GCN: {lr: 0.1}}", "unknown protocol of tree in tuned 'cleen'"),
         ("clean: {GCN: {lr: 0}}", "lr must be a number above 0"),
         ("clean: {GCN: {kernel_size: 3}}", "kernel_size is a setting of model 'hkn'"),
     ],
@@ -264,16 +286,17 @@ def test_a_wrong_tuned_file_is_refused(recipes, text, words):
         read_table("node", recipes)
 
 
-def test_variants_of_several_files_together(recipes):
-    (recipes / "variants" / "more.yaml").write_text("of: HKN\nvariants: {wide: {hidden_dim: 9}}\n")
-    derived = read_file(changed(recipes, "kernels-node", {"variants": ["kernels", "more"]}), recipes)
+def test_a_dataset_has_the_variants_that_it_asks_for_too(recipes):
+    more = {
+        "more_variants": {"wide": {"wide": {"hidden_dim": 9}}, "deep": {}},
+        "datasets": {"tree": {"more": ["wide"]}},
+    }
+    changed(recipes, "kernels-node", more)
+    (derived,) = read_table("kernels-node", recipes)
     assert list(derived.systems) == ["K=2", "K=3", "wide"]
-    (recipes / "variants" / "more.yaml").write_text("of: GCN\nvariants: {wide: {hidden_dim: 9}}\n")
-    with pytest.raises(InputError, match="variants must name files about one system, got HKN and GCN"):
-        read_file(recipes / "kernels-node" / "tree.yaml", recipes)
 
 
-FILES = ("node/tree", "kernels-node/tree", "variants/kernels", "tuned/node/tree", "tuning/node")
+FILES = ("node", "kernels-node", "tuned/node", "tuning/node")
 
 
 @fuzzed(drawn=st.data())
@@ -295,19 +318,3 @@ def test_whatever_the_files_say_only_input_errors_come_out(recipes, drawn):
                     read(table, recipes)
     finally:
         path.write_text(before)
-
-
-@pytest.mark.parametrize(
-    "name", ["../outside", "../../outside", "/outside", "node/../../outside", "link/outside", 3, None]
-)
-@pytest.mark.parametrize("key", ["base", "variants"])
-def test_no_name_leads_out_of_the_folder_of_recipes(recipes, key, name):
-    outside = recipes.parent / "outside.yaml"
-    outside.write_text((recipes / "node" / "tree.yaml").read_text())
-    for place in (recipes, recipes / "variants"):
-        (place / "link").symlink_to(recipes.parent)
-    if name == "/outside":
-        name = str(outside.with_suffix(""))
-    path = changed(recipes, "kernels-node", {key: name, **({} if name is not None else {"variants": [None]})})
-    with pytest.raises(InputError, match=r"kernels-node.tree\.yaml"):
-        read_file(path, recipes)

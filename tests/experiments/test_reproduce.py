@@ -93,7 +93,7 @@ def test_goes_on_after_ctrl_c_without_repeating(order, tmp_path):
 
 def test_a_changed_recipe_is_trained_anew_and_the_old_record_stays(order):
     reproduce(order)
-    file = order.recipes / "node" / "tree.yaml"
+    file = order.recipes / "node.yaml"
     file.write_text(file.read_text().replace("lr: 0.005", "lr: 0.02"))
     recorder = Recorder()
     reproduce(order, recorder)

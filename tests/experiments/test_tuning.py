@@ -134,7 +134,7 @@ def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
     found = scored(order, monkeypatch, lambda cell: (cell.recipe.kernel_size + cell.recipe.dropout, 1.0))
     write_tuned("node", [found["HKN"]], order.recipes)
     (path,) = write_tuned("node", [found["GCN"]], order.recipes)
-    assert path == order.recipes / "tuned" / "node" / "tree.yaml"
+    assert path == order.recipes / "tuned" / "node.yaml"
     cells = {cell.variant: cell.recipe for cell in list_cells(read_table("node", order.recipes))}
     for label in ("HKN", "GCN"):
         best = found[label].best
