@@ -16,21 +16,23 @@ _HOMES = {
     "kernel_points": "hkconv.points",
     "neighbors": "hkconv.ops.neighbors",
 }
-_ROOMS = {
-    *("benchmarking", "cli", "data", "engine", "errors", "experiments", "geometry", "language"),
-    *("models", "nn", "ops", "points", "serving", "tasks", "testing", "viz"),
-}
-
 __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name in _ROOMS:
+    if name in _rooms():
         return import_module(f"hkconv.{name}")
     raise AttributeError(f"module 'hkconv' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    return sorted([*__all__, *_rooms()])
+
+
+def _rooms() -> set[str]:
+    """Return the names of the rooms: whatever lies in this folder."""
+    from pkgutil import iter_modules
+
+    return {module.name for module in iter_modules(__path__) if not module.name.startswith("_")}

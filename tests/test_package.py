@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import hkconv
 
 PUBLIC_NAMES = (
     "hkconv.Lorentz",
@@ -44,20 +47,8 @@ HEAVY = (
 )
 # PyG imports these itself where they are installed.
 BROUGHT_BY_PYG = {"numba", "pandas", "pyarrow", "tokenizers", "transformers", "triton"}
-ROOMS = (
-    "geometry",
-    "points",
-    "ops",
-    "nn",
-    "testing",
-    "models",
-    "data",
-    "engine",
-    "tasks",
-    "language",
-    "experiments",
-    "serving",
-)
+PACKAGE = Path(hkconv.__file__).parent
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
 def run_python(code):
@@ -89,8 +80,13 @@ def test_the_rooms_load_nothing_heavy_but_what_pyg_loads():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    import hkconv
-
     with pytest.raises(AttributeError, match="module 'hkconv' has no attribute 'HKComv'"):
         _ = hkconv.HKComv
-    assert {"nn", "Lorentz", "kernel_points"} <= set(dir(hkconv))
+
+
+def test_every_room_is_reached_and_listed():
+    assert {"experiments", "geometry", "models", "nn"} <= set(ROOMS)
+    for room in ROOMS:
+        # Asked as Python asks where no import has set the attribute yet.
+        assert hkconv.__getattr__(room).__name__ == f"hkconv.{room}"
+    assert dir(hkconv) == sorted([*hkconv.__all__, *ROOMS, "errors"])
