@@ -35,7 +35,7 @@ from hkconv.engine.manifold_step import start_state, step_on_manifolds
 from hkconv.models import HKN
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.metrics import roc_auc
-from hkconv.tasks.recipe import Recipe, make_recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_cell
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import make_task, moved
@@ -87,7 +87,7 @@ PLAIN_DROPOUTS, PLAIN_SEEDS = (0.35, 0.4, 0.5, 0.6), 8
 @cache
 def hidden_dataset(name: str, task: str, data: str | None) -> Any:
     """The dataset without the test part of any split."""
-    return hide_test(load_dataset(Recipe(dataset=name, task=task, num_splits=10, data=data)))
+    return hide_test(load_dataset(make_recipe(dataset=name, task=task, num_splits=10, data=data)))
 
 
 class Networks:

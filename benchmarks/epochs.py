@@ -15,8 +15,10 @@ from hkconv.benchmarking.epochs import EPOCH_MODELS, EpochPlan, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import write_json
+from hkconv.engine.settings import OptimOptions
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import Recipe
+from hkconv.models.options import HKNOptions, ModelOptions
+from hkconv.tasks.recipe import make_recipe
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -29,16 +31,16 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=EPOCH_MODELS)
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of timing for each dataset")
     parser.add_argument("--capture", action="store_true", help="captured training steps, on a GPU")
-    parser.add_argument("--hidden-dim", type=int, default=Recipe.hidden_dim)
-    parser.add_argument("--num-layers", type=int, default=Recipe.num_layers)
-    parser.add_argument("--kernel-size", type=int, default=Recipe.kernel_size)
-    parser.add_argument("--batch-size", type=int, default=Recipe.batch_size)
+    parser.add_argument("--hidden-dim", type=int, default=ModelOptions.hidden_dim)
+    parser.add_argument("--num-layers", type=int, default=ModelOptions.num_layers)
+    parser.add_argument("--kernel-size", type=int, default=HKNOptions.kernel_size)
+    parser.add_argument("--batch-size", type=int, default=OptimOptions.batch_size)
     parser.add_argument("--form", default="paper", choices=["paper", "views"], help="of HKN")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/epochs-DEVICE[-capture].json")
     options = parser.parse_args()
     device = find_device(options.device)
-    recipe = Recipe(
+    recipe = make_recipe(
         data=options.data,
         num_splits=1,
         hidden_dim=options.hidden_dim,

@@ -15,8 +15,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from hkconv.benchmarking.long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import read_json, write_json
+from hkconv.engine.settings import OptimOptions
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -28,10 +29,10 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=SMALL_DATASETS)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
     parser.add_argument("--epochs", type=int, default=500)
-    parser.add_argument("--precision", default=Recipe.precision, help="float32, bf16 or fp16")
-    parser.add_argument("--lr", type=float, default=Recipe.lr)
-    parser.add_argument("--weight-decay", type=float, default=Recipe.weight_decay)
-    parser.add_argument("--batch-size", type=int, default=Recipe.batch_size)
+    parser.add_argument("--precision", default=OptimOptions.precision, help="float32, bf16 or fp16")
+    parser.add_argument("--lr", type=float, default=OptimOptions.lr)
+    parser.add_argument("--weight-decay", type=float, default=OptimOptions.weight_decay)
+    parser.add_argument("--batch-size", type=int, default=OptimOptions.batch_size)
     parser.add_argument("--groupings", type=int, help="divisions of graphs into batches; by default new every epoch")
     parser.add_argument("--capture", action="store_true", help="replay steps as CUDA graphs")
     parser.add_argument("--seed", type=int, default=0)
@@ -39,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     device = find_device(options.device)
     given = ("data", "epochs", "precision", "lr", "weight_decay", "batch_size", "groupings", "capture", "seed")
-    recipe = Recipe(num_splits=1, **{name: getattr(options, name) for name in given})
+    recipe = make_recipe(num_splits=1, **{name: getattr(options, name) for name in given})
     plan = LongPlan(tuple(options.datasets), tuple(options.variants), recipe, device)
     name = f"long-runs-{device.type}{'' if options.precision == 'float32' else f'-{options.precision}'}.json"
     out = options.out or RESULTS / name

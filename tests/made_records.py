@@ -1,13 +1,13 @@
 """Records of trainings that nobody did, with the scores that a test needs."""
 
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 
 TEXAS_SIZES = {"train": 87, "val": 59, "test": 37}
 
 
 def made_record(**changes):
     """A record as the results store has it; ``changes`` replace its fields."""
-    recipe = Recipe(dataset="texas", models=("hkn",)).as_dict()
+    recipe = make_recipe(dataset="texas", models=("hkn",)).flat()
     return {
         "schema": 1,
         "table": "node",

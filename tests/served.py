@@ -28,7 +28,7 @@ from hkconv.serving.app import create_app
 from hkconv.serving.limits import Limits
 from hkconv.serving.server import address_of, bind, make_server
 from hkconv.serving.service import Service, load_service
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 
 
@@ -46,7 +46,7 @@ COMMAND = (sys.executable, "-m", "hkconv", "serve")
 def train(data: Path, out: Path, **changes: Any) -> Path:
     """Train a small GCN on own data. Returns the folder of the run."""
     values = {"models": ("gcn",), "epochs": 20, "lr": 0.05, "num_splits": 1, "hidden_dim": 4, "device": "cpu"}
-    train_run(Recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
+    train_run(make_recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
     return out
 
 

@@ -1,7 +1,7 @@
 """The epoch benchmark: the runtime table of the paper, every model in the same harness and in turns."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from hkconv.benchmarking.steps import training_epoch
 from hkconv.benchmarking.timing import LEAST_REPEATS, MOST_REPEATS_A_ROUND, ROUNDS, Timing, measure, timer_for
 from hkconv.engine.seeds import seed_everything
 from hkconv.errors import InputError
-from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset
 
@@ -57,7 +57,7 @@ def run_epochs(
         The document, as plain data; Ctrl-C ends it early with what was measured so far.
     """
     document = {
-        **header("epochs", plan.device, plan.recipe.seed, _protocol(plan)),
+        **header("epochs", plan.device, plan.recipe.optim.seed, _protocol(plan)),
         "paper": {"gpu": PAPER_GPU, "seconds_an_epoch": [asdict(row) for row in PAPER_ROWS]},
         "cells": [],
     }
@@ -75,7 +75,7 @@ def run_epochs(
 
 def _protocol(plan: EpochPlan) -> dict[str, Any]:
     # Where the data lies says nothing about a time.
-    recipe = {key: value for key, value in plan.recipe.as_dict().items() if key not in {"data", "out", "dataset"}}
+    recipe = {key: value for key, value in plan.recipe.flat().items() if key not in {"data", "out", "dataset"}}
     return {
         "recipe": {**recipe, "models": list(plan.models), "device": plan.device.type},
         "budget_seconds_a_dataset": plan.budget,
@@ -89,7 +89,7 @@ def _protocol(plan: EpochPlan) -> dict[str, Any]:
 
 def _measure_dataset(cell: Document, name: str, plan: EpochPlan, tell: Callable[[str], None]) -> None:
     tell(f"{name}: loading")
-    recipe = replace(plan.recipe, dataset=name)
+    recipe = plan.recipe.replace(dataset=name)
     try:
         dataset = load_dataset(recipe)
     except InputError as error:
@@ -118,9 +118,9 @@ def _measure_dataset(cell: Document, name: str, plan: EpochPlan, tell: Callable[
 
 def _warm_epoch(name: str, recipe: Recipe, dataset: Dataset, plan: EpochPlan) -> Callable[[], object]:
     """A call that trains one epoch, after a few that were not timed."""
-    seed_everything(recipe.seed)
+    seed_everything(recipe.optim.seed)
     model = models.create(name, **model_config(recipe, name, dataset)).to(plan.device)
-    epoch = training_epoch(model, dataset, fit_settings(recipe, recipe.seed))
+    epoch = training_epoch(model, dataset, recipe.settings(recipe.optim.seed))
     for _ in range(WARM_UP_EPOCHS):
         epoch()
     return epoch

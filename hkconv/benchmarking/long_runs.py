@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from hkconv.engine.loop import FitResult, fit
 from hkconv.engine.seeds import seed_everything, stream_seed
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
-from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset
 
@@ -77,8 +77,9 @@ def run_long(
     for name in plan.variants:
         if name not in VARIANTS:
             raise InputError(f"variants must be among {', '.join(VARIANTS)}, got {name!r}")
-    shared = {name: getattr(plan.recipe, name) for name in SHARED}
-    document = {**header("long-runs", plan.device, plan.recipe.seed, shared), "trainings": []}
+    recipe = plan.recipe.flat()
+    shared = {name: recipe[name] for name in SHARED}
+    document = {**header("long-runs", plan.device, plan.recipe.optim.seed, shared), "trainings": []}
     if before is not None:
         if before.get("protocol") != shared:
             raise InputError("the results so far are of another recipe: name another file, or remove this one")
@@ -89,7 +90,7 @@ def run_long(
         if not todo:
             continue
         try:
-            dataset = load_dataset(replace(plan.recipe, dataset=name))
+            dataset = load_dataset(plan.recipe.replace(dataset=name))
         except InputError as error:
             tell(f"{name}: left out: {error}")
             continue
@@ -102,14 +103,14 @@ def run_long(
 
 
 def _train(plan: LongPlan, dataset: Dataset, variant: str) -> dict[str, Any]:
-    recipe = replace(plan.recipe, patience=plan.recipe.epochs, **VARIANTS[variant])
-    seed = stream_seed(recipe.seed, 0)
+    recipe = plan.recipe.replace(patience=plan.recipe.optim.epochs, **VARIANTS[variant])
+    seed = stream_seed(recipe.optim.seed, 0)
     seed_everything(seed)
     model = models.create("hkn", **model_config(recipe, "hkn", dataset)).to(plan.device)
     radius = _LargestRadius(model, plan.device)
     about = {"data": describe_dataset(dataset)}
     try:
-        result = fit(model, dataset, dataset.splits[0], fit_settings(recipe, seed))
+        result = fit(model, dataset, dataset.splits[0], recipe.settings(seed))
         fault = result.guard
     except DivergenceError as error:
         result, fault = error.best, str(error)

@@ -44,7 +44,7 @@ class ProgressReporter(Reporter):
         self.progress.stop()
 
     def run_started(self, recipe: Recipe, cells: list[Cell]) -> None:
-        self.epochs, self.total = recipe.epochs, len(cells)
+        self.epochs, self.total = recipe.optim.epochs, len(cells)
 
     def cell_started(self, cell: Cell) -> None:
         self.done += 1

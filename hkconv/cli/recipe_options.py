@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hkconv.engine.rules import rule_of
+from hkconv.options import rule_of
 
 ALIASES = {"models": ["--model"]}
 

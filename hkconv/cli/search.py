@@ -4,7 +4,6 @@ import inspect
 import shlex
 import sys
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -80,7 +79,9 @@ def _signature() -> inspect.Signature:
         option("study", str, typer.Option(help="Name of the study in the storage.", show_default=False)),
         option("recipe", str, typer.Option(help="YAML file for what is not searched.", show_default=False)),
     ]
-    dataset, *others = (recipe_option(entry) for entry in fields(Recipe) if entry.name not in (*NOT_OPTIONS, "out"))
+    dataset, *others = (
+        recipe_option(entry) for name, entry in Recipe.options().items() if name not in (*NOT_OPTIONS, "out")
+    )
     out = option("out", str, typer.Option(help="Folder of the search; else one in searches/.", show_default=False))
     return inspect.Signature([dataset, *own, out, *others])
 
@@ -114,11 +115,10 @@ def _print_result(result: "SearchResult") -> None:
         for name in plan.space:
             table.add_row(name, *(_shown(trial.params[name]) for trial in shown))
         print_table(table)
-    repeats = count(plan.recipe.num_splits, "split")
+    recipe = plan.recipe
+    repeats = f"mean of {count(recipe.data.num_splits, 'split')}, seed {recipe.optim.seed}"
     states = ", ".join(f"{number} {state}" for state, number in result.counts.items())
-    typer.echo(
-        f"{plan.recipe.dataset}, model {plan.model}: trials {states}; mean of {repeats}, seed {plan.recipe.seed}"
-    )
+    typer.echo(f"{recipe.data.dataset}, model {plan.model}: trials {states}; {repeats}")
     if result.interrupted:
         typer.echo("interrupted: the same command goes on")
     if result.best:

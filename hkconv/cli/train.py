@@ -6,7 +6,6 @@ can be told, what each is for and what it is by default.
 
 import inspect
 import shlex
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -57,7 +56,7 @@ def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) 
     if file is None:
         from hkconv.tasks.run import read_recipe
 
-        values = read_recipe(resume).as_dict()
+        values = read_recipe(resume).flat()
     return make_recipe({**values, **given, "out": resume})
 
 
@@ -65,7 +64,7 @@ def _signature() -> inspect.Signature:
     """The signature that typer reads: the dataset, an option for each other field, and the two that name files."""
     recipe = option("recipe", str, typer.Option(help="YAML file with any of the options.", show_default=False))
     resume = option("resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False))
-    return inspect.Signature([*map(recipe_option, fields(Recipe)), recipe, resume])
+    return inspect.Signature([*map(recipe_option, Recipe.options().values()), recipe, resume])
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
@@ -89,7 +88,8 @@ def _spread(spread: "Spread") -> str:
 
 def _footer(summary: "RunSummary") -> list[str]:
     recipe, dataset = summary.recipe, summary.dataset
-    repeats = f"{count(recipe.num_splits, 'split')} x {count(recipe.seeds, 'seed')} (from seed {recipe.seed})"
+    optim = recipe.optim
+    repeats = f"{count(recipe.data.num_splits, 'split')} x {count(optim.seeds, 'seed')} (from seed {optim.seed})"
     lines = [
         f"{dataset['name']}: {dataset['task']} task, {dataset['source']}",
         f"protocol {dataset['protocol']}, mean ± deviation of {repeats}",
@@ -102,9 +102,9 @@ def _footer(summary: "RunSummary") -> list[str]:
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
     lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
     lines += [_unlearned_line(entry, summary.chance_rule) for entry in summary.unlearned]
-    if summary.sampler is not None and recipe.neighbors is not None:
-        sizes = ", ".join("all" if number < 0 else str(number) for number in recipe.neighbors)
-        batches = f"batches of {count(recipe.batch_size, 'node')}, {sizes} neighbours a layer"
+    if summary.sampler is not None and optim.neighbors is not None:
+        sizes = ", ".join("all" if number < 0 else str(number) for number in optim.neighbors)
+        batches = f"batches of {count(optim.batch_size, 'node')}, {sizes} neighbours a layer"
         lines.insert(2, f"{batches}, sampled by {SAMPLERS[summary.sampler]}")
     if not summary.interrupted:
         return lines

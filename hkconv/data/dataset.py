@@ -24,13 +24,14 @@ from hkconv.data.checks import (
     check_range,
     check_weights,
 )
+from hkconv.data.options import CLEAN, PUBLISHED
 from hkconv.data.overlap import overlaps
 from hkconv.data.own.schema import Schema
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.errors import InputError
 
 # How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
-CLEAN, PUBLISHED, OWN = "clean", "published", "own"
+OWN = "own"
 PROTOCOLS = (CLEAN, PUBLISHED, OWN)
 
 # How answers to yes-or-no questions are scored.

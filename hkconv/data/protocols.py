@@ -28,11 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hkconv.data.dataset import CLEAN, PUBLISHED, OverlappingSplit, Split
+from hkconv.data.dataset import OverlappingSplit, Split
+from hkconv.data.options import CHOICES, CLEAN, PUBLISHED
 from hkconv.errors import InputError
-
-# The names a user can choose from.
-CHOICES = (CLEAN, PUBLISHED)
 
 FIRST_SEED = 1234
 NODE_FRACTION = 0.15

@@ -1,15 +1,16 @@
-"""How to train, apart from what: plain numbers, importable without PyTorch."""
+"""How to train, and where and how fast, as options; importable without PyTorch."""
 
 from dataclasses import dataclass
 
 from hkconv.errors import InputError
+from hkconv.options import Options, Rule, choice, flag, number, rule_field, text, whole
 
 PRECISIONS = ("float32", "bf16", "fp16")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How to train.
+@dataclass(frozen=True, kw_only=True)
+class OptimOptions(Options):
+    """How to train: with the data and the model, what a result depends on.
 
     Args:
         lr: learning rate of :class:`~hkconv.engine.optimizer.RiemannianAdam`.
@@ -19,37 +20,82 @@ class Settings:
         batch_size: graphs in a batch or, with ``neighbors``, nodes; without, node and link tasks take everything at
             once.
         groupings: for graph tasks: draw so many divisions of the training graphs into batches once, and take one of
-            them by lot in every epoch, its batches in random order; None for a new division every epoch.
+            them at random in every epoch, its batches in random order; None for a new division every epoch.
         neighbors: for node tasks: train on mini-batches of nodes with at most so many sampled neighbours of a node in
             each layer, from the last to the first, -1 for all; None for the whole graph at once.
         precision: of the training step: ``"bf16"`` or ``"fp16"`` for autocast, with the geometry in float32;
             ``"float32"`` for the model as it is. Validation and test are measured with the model as it is.
-        compile: train and validate with ``torch.compile``, which takes a minute or more before the first step.
-        seed: of the order of batches and of negatives. It does not seed the model or its dropout.
-        capture: replay the training step as a CUDA graph, which spares a small network the launch of each
-            operation; on a GPU, for node and link tasks, and for graph tasks with ``groupings``.
+        deterministic: use only algorithms that repeat exactly.
+        seeds: number of trainings on each split.
+        seed: of a run, the first: data and splits are drawn with it, and the j-th training of a split with ``seed + j``
+            and the number of the split. Of one training, that of the order of batches and of negatives.
     """
 
-    lr: float = 0.01
-    weight_decay: float = 5e-3
-    epochs: int = 200
-    patience: int = 50
-    batch_size: int = 32
-    groupings: int | None = None
-    neighbors: tuple[int, ...] | None = None
-    precision: str = "float32"
-    compile: bool = False
-    seed: int = 0
-    capture: bool = False
+    lr: float = number(0.01, "a number above 0", lambda value: value > 0, "Learning rate.")
+    weight_decay: float = number(5e-3, "a number of at least 0", lambda value: value >= 0, "L2 penalty.")
+    epochs: int = whole(200, 1, "The most epochs to train for.")
+    patience: int = whole(50, 1, "Stop after this many epochs without a better validation score.")
+    batch_size: int = whole(32, 1, "Graphs in a batch of a graph task; nodes, with --neighbors.")
+    groupings: int | None = whole(
+        None,
+        1,
+        "Graph task: divisions into batches, drawn once and taken by lot; else a new one an epoch.",
+        optional=True,
+    )
+    neighbors: tuple[int, ...] | None = rule_field(
+        None,
+        Rule(
+            list,
+            "whole numbers such as 15,10, each at least 1 or, for all neighbours, -1",
+            lambda numbers: len(numbers) > 0 and all(number > 0 or number == -1 for number in numbers),
+            "Train nodes in mini-batches on this many sampled neighbours a layer, such as 15,10.",
+            optional=True,
+        ),
+    )
+    precision: str = choice(
+        "float32", PRECISIONS, "Of a training step: bf16 and fp16 by autocast, the geometry stays in float32."
+    )
+    deterministic: bool = flag(False, "Only algorithms that repeat exactly.")
+    seeds: int = whole(1, 1, "How many trainings on each split.")
+    seed: int = whole(0, 0, "First seed.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions(Options):
+    """Where and how fast to train and where files lie: no result depends on it, and a resumed run may change it.
+
+    Args:
+        device: ``"auto"``, ``"cpu"`` or the name of a GPU.
+        compile: train and validate with ``torch.compile``, which takes a minute or more before the first step.
+        capture: replay the training step as a CUDA graph, which spares a small network the launch of each
+            operation; on a GPU, for node and link tasks, and for graph tasks with ``groupings``.
+        keep_every: seconds from one checkpoint of an unfinished training to the next.
+        data: folder of the datasets.
+        out: folder for the results.
+    """
+
+    device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
+    compile: bool = flag(False, "Train and validate with torch.compile, which first takes a minute or more.")
+    capture: bool = flag(False, "Replay the training step as a CUDA graph, on a GPU; of graph tasks with --groupings.")
+    keep_every: float = number(
+        60.0,
+        "a number of at least 0",
+        lambda value: value >= 0,
+        "Seconds from one time that an unfinished training is kept to the next.",
+    )
+    data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
+    out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(OptimOptions, RuntimeOptions):
+    """How one training goes: :class:`OptimOptions` and :class:`RuntimeOptions` in one, for :func:`~hkconv.engine.fit`.
+
+    Of the latter a training looks at ``compile`` and ``capture``; ``seed`` is its own.
+    """
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.groupings is not None and self.groupings < 1:
-            raise InputError(f"groupings must be at least 1 or None, got {self.groupings}")
-        if self.precision not in PRECISIONS:
-            raise InputError(f"precision must be {' or '.join(PRECISIONS)}, got {self.precision!r}")
+        super().__post_init__()
         if self.capture and self.precision == "fp16":
             raise InputError("capture cannot hold a step in fp16, which waits for the GPU: use bf16 or no capture")
         if self.capture and self.compile:

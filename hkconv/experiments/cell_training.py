@@ -15,6 +15,7 @@ from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.engine.devices import describe_device, find_device
 from hkconv.engine.environment import source_commit, versions
 from hkconv.engine.seeds import deterministic_algorithms
+from hkconv.engine.settings import OptimOptions, RuntimeOptions
 from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import TableCell
@@ -23,11 +24,6 @@ from hkconv.tasks.building import describe_dataset, load_dataset
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.run import train_cell
 from hkconv.tasks.tasks import Dataset
-
-_LOADED_BY = (
-    *("dataset", "protocol", "num_splits", "seed"),
-    *("undirected", "normalize_features", "log_features", "data"),
-)
 
 
 @dataclass(frozen=True)
@@ -49,14 +45,14 @@ def train_to_record(cell: TableCell, test_is_hidden: bool = False) -> Outcome:
         cell: what to train.
         test_is_hidden: train without the test part, whose scores are then None.
     """
-    device = find_device(cell.recipe.device)
+    device = find_device(cell.recipe.runtime.device)
     try:
-        dataset = _load(Recipe(**{name: getattr(cell.recipe, name) for name in _LOADED_BY}), test_is_hidden)
+        dataset = _load(_loaded_by(cell.recipe), test_is_hidden)
         _check_split(dataset, cell)
     except InputError as error:
         return Outcome(None, str(error))
     try:
-        with one_thread(), deterministic_algorithms(cell.recipe.deterministic):
+        with one_thread(), deterministic_algorithms(cell.recipe.optim.deterministic):
             return Outcome(_trained(cell, dataset, device))
     except CaptureBrokenError as error:
         raise SpoiledError(str(error)) from error
@@ -83,6 +79,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _loaded_by(recipe: Recipe) -> Recipe:
+    """What of a recipe its dataset depends on: cells that have it in common share the dataset."""
+    optim, runtime = OptimOptions(seed=recipe.optim.seed), RuntimeOptions(data=recipe.runtime.data)
+    return Recipe(data=recipe.data, optim=optim, runtime=runtime)
+
+
 # Cells come dataset by dataset, but a system may want its edges or features otherwise than its neighbours.
 @lru_cache(maxsize=2)
 def _load(recipe: Recipe, test_is_hidden: bool) -> Dataset:
@@ -99,7 +101,7 @@ def _trained(cell: TableCell, dataset: Dataset, device: torch.device) -> Record:
     try:
         return {**cell.head(), **_scores(cell, dataset, device), **_circumstances(device)}
     except CaptureRefusedError:
-        plain = replace(cell, recipe=replace(cell.recipe, capture=False))
+        plain = replace(cell, recipe=cell.recipe.replace(capture=False))
         return _trained(plain, dataset, device)
 
 

@@ -27,7 +27,7 @@ What ``hkconv tune`` chose for a table is in ``tuned/TABLE.yaml``, by dataset, p
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ from hkconv.data.protocols import check_protocol
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models import MODELS
+from hkconv.models.options import HKNOptions
 from hkconv.models.tasks import TASKS
-from hkconv.tasks.building import HKN_FIELDS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -65,7 +65,7 @@ _NOT_SETTINGS = {
     *("dataset", "task", "protocol", "split_file", "models", "num_splits", "seeds", "seed"),
     *("device", "deterministic", "capture", "keep_every", "data", "out"),
 }
-SETTINGS = tuple(entry.name for entry in fields(Recipe) if entry.name not in _NOT_SETTINGS)
+SETTINGS = tuple(name for name in Recipe.options() if name not in _NOT_SETTINGS)
 
 _KEYS = ("metric", "paper", "settings", "systems", "protocols", "quick")
 _DERIVED_KEYS = ("base", "paper", "protocols", "quick")
@@ -347,7 +347,7 @@ def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) ->
         raise InputError(f"system {label!r}: model {model!r} has no {task} task, which dataset {dataset!r} is for")
     settings = _settings({key: value for key, value in given.items() if key != "model"}, f"system {label!r}")
     for key in (*settings, *(name for found in tuned.values() for name in found)):
-        if key in HKN_FIELDS and model != "hkn":
+        if key in HKNOptions.options() and model != "hkn":
             raise InputError(f"system {label!r}: {key} is a setting of model 'hkn', not of {model!r}")
     return System(model, settings, tuned)
 
@@ -376,16 +376,16 @@ def _quick(given: Any) -> Repeats:
 
 
 def _counts(values: Mapping[str, Any]) -> tuple[int, int]:
-    checked = make_recipe({"num_splits": values["num_splits"], "seeds": values["seeds"]})
-    return checked.num_splits, checked.seeds
+    checked = make_recipe(num_splits=values["num_splits"], seeds=values["seeds"])
+    return checked.data.num_splits, checked.optim.seeds
 
 
 def _settings(given: Any, where: str) -> Settings:
     """Fields of a training recipe, each with a value that it accepts."""
     given = _mapping(given, where)
     _check_keys(given, SETTINGS, f"key of {where}")
-    checked = make_recipe(given)
-    return {key: getattr(checked, key) for key in given}
+    checked = make_recipe(given).flat()
+    return {key: checked[key] for key in given}
 
 
 def _paper(given: Any, systems: Mapping[str, System]) -> dict[str, Figure | None]:

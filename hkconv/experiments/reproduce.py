@@ -163,15 +163,15 @@ def fill_store(
 def _without_absent_data(
     order: Order, cells: list[TableCell], timings: list[Timing], summary: Summary
 ) -> tuple[list[TableCell], list[Timing]]:
-    wanted = {cell.recipe.dataset for cell in (*cells, *timings)}
+    wanted = {cell.recipe.data.dataset for cell in (*cells, *timings)}
     absent = {info.name: info.location for info in describe(order.place.data) if info.location.startswith("absent")}
     summary.left_out = {name: f"its files are {absent[name]}" for name in sorted(wanted & set(absent))}
     for name, reason in summary.left_out.items():
         if name in order.choice.datasets or wanted <= set(absent):
             raise InputError(f"dataset {name!r} cannot be used: {reason}")
     return (
-        [cell for cell in cells if cell.recipe.dataset not in absent],
-        [timing for timing in timings if timing.recipe.dataset not in absent],
+        [cell for cell in cells if cell.recipe.data.dataset not in absent],
+        [timing for timing in timings if timing.recipe.data.dataset not in absent],
     )
 
 
@@ -217,8 +217,8 @@ class _Filling:
         """Every cell with what came of it. What spoiled its process by a capture is trained again without."""
         again: list[TableCell] = []
         for cell, outcome in self._run(cells):
-            if isinstance(outcome, Lost) and outcome.is_spoiled and cell.recipe.capture:
-                again.append(replace(cell, recipe=replace(cell.recipe, capture=False)))
+            if isinstance(outcome, Lost) and outcome.is_spoiled and cell.recipe.runtime.capture:
+                again.append(replace(cell, recipe=cell.recipe.replace(capture=False)))
             else:
                 yield cell, outcome
         if again:
@@ -226,8 +226,8 @@ class _Filling:
 
     def _run(self, cells: list[TableCell]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
         # Drawn one by one: a dataset that turns out to be unreadable is not asked for again.
-        jobs = (cell for cell in cells if cell.recipe.dataset not in self.summary.left_out)
-        may_spoil = any(cell.recipe.capture for cell in cells)
+        jobs = (cell for cell in cells if cell.recipe.data.dataset not in self.summary.left_out)
+        may_spoil = any(cell.recipe.runtime.capture for cell in cells)
         return results_of(self.train_one, jobs, self.order.jobs, may_spoil=may_spoil)
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
@@ -242,7 +242,7 @@ class _Filling:
         if isinstance(outcome, Lost):
             return failure(cell, str(outcome), self.device)
         if outcome.record is None:
-            self.summary.left_out[cell.recipe.dataset] = outcome.data_error
+            self.summary.left_out[cell.recipe.data.dataset] = outcome.data_error
         return outcome.record
 
 

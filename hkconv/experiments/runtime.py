@@ -64,7 +64,7 @@ def time_epochs(timings: list[Timing], device: torch.device, tell: Callable[[str
         device: where.
         tell: called with what is being done.
     """
-    for dataset, group in groupby(timings, key=lambda timing: timing.recipe.dataset):
+    for dataset, group in groupby(timings, key=lambda timing: timing.recipe.data.dataset):
         cells = list(group)
         models = tuple(cell.training.model for cell in cells)
         budget = QUICK_BUDGET if cells[0].quick else BUDGET

@@ -5,7 +5,7 @@ Every trial trains on splits whose test part is hidden (:func:`hkconv.data.hide_
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -40,9 +40,10 @@ from hkconv.experiments.studies import (
     sqlite_url,
     storage_trouble,
 )
+from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks.building import load_dataset, model_config
-from hkconv.tasks.recipe import OPTIONS_OF_PAPER, Recipe
-from hkconv.tasks.run import FREE_ON_RESUME, train_cell
+from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.run import train_cell
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import Dataset
 
@@ -76,16 +77,16 @@ class Search:
     @property
     def model(self) -> str:
         """The model to tune."""
-        return self.recipe.models[0]
+        return self.recipe.model.models[0]
 
     def open(self) -> Study:
         """The study."""
         storage = self.storage or sqlite_url(make_folder(self.folder, "out") / STUDY_FILE)
-        return open_study(storage, self.study, self.recipe.seed, self.recipe.epochs)
+        return open_study(storage, self.study, self.recipe.optim.seed, self.recipe.optim.epochs)
 
     def best_recipe(self, trial: FrozenTrial) -> Recipe:
         """The recipe of a trial."""
-        return replace(self.recipe, **trial.params)
+        return self.recipe.replace(**trial.params)
 
 
 @dataclass(frozen=True)
@@ -137,22 +138,23 @@ def plan_search(
     Returns:
         The search.
     """
-    if len(recipe.models) != 1:
-        raise InputError(f"a search is for one model, got {', '.join(recipe.models)}")
-    (model,) = recipe.models
-    device = find_device(recipe.device)
-    as_it_comes = load_dataset(replace(recipe, undirected=False))
+    if len(recipe.model.models) != 1:
+        raise InputError(f"a search is for one model, got {', '.join(recipe.model.models)}")
+    (model,) = recipe.model.models
+    device = find_device(recipe.runtime.device)
+    as_it_comes = load_dataset(recipe.replace(undirected=False))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
-    recipe = replace(recipe, seeds=1, num_splits=min(recipe.num_splits, len(as_it_comes.splits)))
-    if recipe.capture:
-        check_capture(device, as_it_comes.task, recipe.groupings)
+    recipe = recipe.replace(seeds=1, num_splits=min(recipe.data.num_splits, len(as_it_comes.splits)))
+    if recipe.runtime.capture:
+        check_capture(device, as_it_comes.task, recipe.optim.groupings)
     models.create(model, **model_config(recipe, model, as_it_comes))
     name = f"{as_it_comes.name}-{model}-{space}"
-    folder = Path(recipe.out or Path("searches", name))
+    folder = Path(recipe.runtime.out or Path("searches", name))
+    of_other_form = OPTIONS_OF_PAPER if recipe.model.hkn.form == "views" else ()
     return Search(
         recipe=recipe,
         space_name=space,
-        space=make_space(space, model, as_it_comes, (*fixed, *(OPTIONS_OF_PAPER if recipe.form == "views" else ()))),
+        space=make_space(space, model, as_it_comes, (*fixed, *of_other_form)),
         folder=folder,
         storage=storage,
         study=study or name,
@@ -215,7 +217,7 @@ def work_on(
     """
     study = search.open()
     # Ctrl-C ends a training, but does not come between the study and its storage.
-    with deterministic_algorithms(search.recipe.deterministic), held_back() as interrupt:
+    with deterministic_algorithms(search.recipe.optim.deterministic), held_back() as interrupt:
         objective = Objective(search, interrupt)
         while count_trials(study, (*DONE, TrialState.RUNNING)) < trials and may_start():
             study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: on_trial(trial.number)])
@@ -232,7 +234,7 @@ class Objective:
 
     def __init__(self, search: Search, interrupt: Interrupt):
         self.search, self.interrupt = search, interrupt
-        self.device = find_device(search.recipe.device)
+        self.device = find_device(search.recipe.runtime.device)
         self.datasets: dict[bool, Dataset] = {}
 
     def __call__(self, trial: optuna.Trial) -> float:
@@ -245,7 +247,7 @@ class Objective:
             trial.set_user_attr("metric", twin.user_attrs["metric"])
             return twin.value
         try:
-            return self._train(trial, replace(self.search.recipe, **chosen))
+            return self._train(trial, self.search.recipe.replace(**chosen))
         # Settings that diverge, do not go together or do not fit into memory are bad, and the sampler shall know it.
         except (InputError, torch.OutOfMemoryError) as error:
             trial.set_user_attr("reason", str(error).splitlines()[0])
@@ -253,9 +255,9 @@ class Objective:
 
     def _train(self, trial: optuna.Trial, recipe: Recipe) -> float:
         dataset = self._dataset(recipe)
-        reporter = _Pruning(trial, recipe.epochs, recipe.num_splits)
-        for split in range(recipe.num_splits):
-            cell = Cell(self.search.model, split, recipe.seed)
+        reporter = _Pruning(trial, recipe.optim.epochs, recipe.data.num_splits)
+        for split in range(recipe.data.num_splits):
+            cell = Cell(self.search.model, split, recipe.optim.seed)
             with self.interrupt.let_through():
                 result = train_cell(cell, recipe, dataset, self.device, reporter)
             if result.result.interrupted:
@@ -265,9 +267,9 @@ class Objective:
         return fmean(reporter.scores)
 
     def _dataset(self, recipe: Recipe) -> Dataset:
-        if recipe.undirected not in self.datasets:
-            self.datasets[recipe.undirected] = hide_test(load_dataset(recipe))
-        return self.datasets[recipe.undirected]
+        if recipe.data.undirected not in self.datasets:
+            self.datasets[recipe.data.undirected] = hide_test(load_dataset(recipe))
+        return self.datasets[recipe.data.undirected]
 
 
 class _Pruning(Reporter):
@@ -329,19 +331,18 @@ def write_best(search: Search, best: FrozenTrial, trials: list[FrozenTrial]) -> 
         trials: all of them.
     """
     recipe = search.best_recipe(best)
-    values = {key: value for key, value in recipe.as_dict().items() if key not in FREE_ON_RESUME and value is not None}
+    values = {key: value for key, value in recipe.identity().items() if value is not None}
     done = sum(trial.state in DONE for trial in trials)
     header = (
         f"# Trial {best.number}, the best of {done} of a search over the space {search.space_name!r}:\n"
-        f"# validation {best.user_attrs['metric']} {best.value:.4f}, the mean of {recipe.num_splits} splits.\n"
+        f"# validation {best.user_attrs['metric']} {best.value:.4f}, the mean of {recipe.data.num_splits} splits.\n"
     )
     write_bytes(search.folder / BEST_FILE, (header + yaml.safe_dump(values, sort_keys=False)).encode())
 
 
 def _description(search: Search) -> dict[str, Any]:
     """What must be the same for trials to be comparable."""
-    given = search.recipe.as_dict()
-    fixed = {key: value for key, value in given.items() if key not in FREE_ON_RESUME and key not in search.space}
+    fixed = {key: value for key, value in search.recipe.identity().items() if key not in search.space}
     return {"recipe": fixed, "space": describe_space(search.space)}
 
 

@@ -1,14 +1,13 @@
 """What a search may choose: fields of a recipe, each with the values it can take."""
 
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hkconv.data import NodeDataset
-from hkconv.engine.rules import rule_of
 from hkconv.errors import InputError
-from hkconv.tasks.building import HKN_FIELDS
-from hkconv.tasks.recipe import Recipe
+from hkconv.models.options import HKNOptions
+from hkconv.options import rule_of
 from hkconv.tasks.tasks import Dataset
 
 # Fields of HKN that tell apart its forms and the variants of the paper's ablations: a search is for one of them.
@@ -91,7 +90,7 @@ def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] =
     """
     if name not in SPACES:
         raise InputError(f"space must be {' or '.join(SPACES)}, got {name!r}")
-    foreign = () if model == "hkn" else HKN_FIELDS
+    foreign = () if model == "hkn" else tuple(HKNOptions.options())
     space = {key: values for key, values in SPACES[name](dataset).items() if key not in (*fixed, *foreign)}
     if not space:
         raise InputError(f"nothing is left to search: every field of space {name!r} is given")
@@ -108,9 +107,9 @@ def describe_space(space: Space) -> dict[str, Any]:
 def _levers() -> Space:
     """HKN's switches and words, from the rules of the recipe: a lever that is added there is searched."""
     space: Space = {}
-    for entry in fields(Recipe):
+    for entry in HKNOptions.options().values():
         rule = rule_of(entry)
-        if entry.name not in HKN_FIELDS or entry.name in VARIANT_FIELDS:
+        if entry.name in VARIANT_FIELDS:
             continue
         if rule.kind is bool:
             space[entry.name] = Choices((False, True))

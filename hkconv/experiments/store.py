@@ -7,14 +7,14 @@ stays where it is, is reported and otherwise passed over.
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hkconv.engine.files import append_json, make_folder
+from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
-from hkconv.tasks.run import FREE_ON_RESUME
 
 SCHEMA = 1
 RUNTIME = "runtime"
@@ -38,8 +38,8 @@ _ALWAYS = {
 _SCORES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "seconds", "parameters")
 
 # How many trainings there are, and where and how fast they happen, does not change what one of them is.
-_NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *FREE_ON_RESUME}
-_DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)} | FIRST_RELEASE
+_NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *RuntimeOptions.options()}
+_DEFAULTS = {name: entry.default for name, entry in Recipe.options().items()} | FIRST_RELEASE
 
 Record = dict[str, Any]
 

@@ -8,7 +8,7 @@ from hkconv.engine.capture import batches_return
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
-from hkconv.tasks.building import HKN_FIELDS
+from hkconv.models.options import HKNOptions
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.summary import Cell
 
@@ -41,15 +41,15 @@ class TableCell:
     @property
     def training(self) -> Cell:
         """What :func:`hkconv.tasks.run.train_cell` takes."""
-        return Cell(self.recipe.models[0], self.split, self.seed)
+        return Cell(self.recipe.model.models[0], self.split, self.seed)
 
     def head(self) -> Record:
         """What a record of it begins with, whatever comes of it."""
         return {
             "schema": SCHEMA,
             "table": self.table,
-            "dataset": self.recipe.dataset,
-            "protocol": self.recipe.protocol,
+            "dataset": self.recipe.data.dataset,
+            "protocol": self.recipe.data.protocol,
             "model": self.training.model,
             "variant": self.variant,
             "split": self.split,
@@ -69,7 +69,7 @@ class TableCell:
         return training_identity(self.head())
 
     def __str__(self) -> str:
-        place = f"{self.table} {self.recipe.dataset} {self.recipe.protocol}"
+        place = f"{self.table} {self.recipe.data.dataset} {self.recipe.data.protocol}"
         return f"{place} {self.variant} split {self.split} seed {self.seed}"
 
 
@@ -147,8 +147,8 @@ def list_cells(
 
 def kept_fields(recipe: Recipe) -> dict[str, Any]:
     """What a record keeps of a training recipe: the fields that its model uses."""
-    left_out = _NOT_KEPT if recipe.models == ("hkn",) else {*_NOT_KEPT, *HKN_FIELDS}
-    return {name: value for name, value in recipe.as_dict().items() if name not in left_out}
+    left_out = _NOT_KEPT if recipe.model.models == ("hkn",) else {*_NOT_KEPT, *HKNOptions.options()}
+    return {name: value for name, value in recipe.flat().items() if name not in left_out}
 
 
 def check_names(given: Collection[str], known: Iterable[str], what: str) -> None:

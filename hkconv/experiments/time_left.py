@@ -49,7 +49,7 @@ class TimeLeft:
         return total / count
 
     def _expected(self, cell: TableCell) -> float | None:
-        dataset, quick = cell.recipe.dataset, str(cell.quick)
+        dataset, quick = cell.recipe.data.dataset, str(cell.quick)
         for key in ((dataset, cell.training.model, quick), (dataset, quick)):
             if key in self.sums:
                 return self._mean(key)

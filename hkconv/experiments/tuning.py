@@ -317,7 +317,7 @@ def _space(given: Any) -> Space:
     """Fields of a training recipe, each with values that it accepts."""
     if not isinstance(given, dict) or not all(isinstance(values, list) and values for values in given.values()):
         raise InputError(f"a space must hold a list of values for each field, got {given!r}")
-    return {name: [getattr(make_recipe({name: value}), name) for value in values] for name, values in given.items()}
+    return {name: [make_recipe({name: value}).flat()[name] for value in values] for name, values in given.items()}
 
 
 def _draw(space: Space, stream: int, number: int) -> Settings:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from hkconv.engine.rules import check_fields, choice, flag, number, text, whole
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models.translation import TRANSLATION_MODELS
+from hkconv.options import check_fields, choice, flag, number, text, whole
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
 FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}

@@ -16,6 +16,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature, LearnedCurvature
 from hkconv.geometry.hyperboloid import rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.options import HKNOptions
 from hkconv.models.pretrained import Pretrained
 from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
 from hkconv.models.structure import StructureEmbedding
@@ -31,8 +32,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "views": {"norm": "batch", "hidden_act": "relu", "readout": "all", "reach": 5.0},
     "paper": {"norm": "none", "hidden_act": "none", "readout": "last", "reach": None},
 }
-# What only the paper's form can be told, with the values that say nothing.
-OPTIONS_OF_PAPER = {"act": None, "relative": True, "attention": None, "root": False, "directions": False}
 
 
 class HKN(Pretrained, HyperbolicNetwork):
@@ -242,7 +241,7 @@ def _of_form(form: str, **given: Any) -> dict[str, Any]:
 
 def _refuse_options_of_paper(given: dict[str, Any]) -> None:
     for name, value in given.items():
-        if value != OPTIONS_OF_PAPER[name]:
+        if value != getattr(HKNOptions, name):
             raise InputError(f"{name} is an option of form 'paper' and has no place in form 'views', got {value!r}")
 
 

@@ -5,8 +5,7 @@ from typing import cast
 import torch
 
 from hkconv.errors import InputError
-
-TASKS = ("node", "graph", "link")
+from hkconv.models.options import TASKS
 
 
 def check_task(task: str, num_classes: int | None, num_layers: int) -> None:

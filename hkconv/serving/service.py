@@ -110,7 +110,7 @@ def load_service(
     predictor = load_predictor(folder, model=model, device=device)
     if predictor.schema.task == "node":
         recipe = read_recipe(folder)
-        own = read_like(data or recipe.data or recipe.dataset, predictor.schema)
+        own = read_like(data or recipe.runtime.data or recipe.data.dataset, predictor.schema)
         numbers = {name: number for number, name in enumerate(own.ids)}
         return NodeService(predictor, own, predictor.predict(own), numbers)
     if data is not None:

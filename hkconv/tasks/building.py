@@ -1,6 +1,5 @@
 """From a recipe to what it names: the dataset, the models and how to train them."""
 
-from dataclasses import fields
 from statistics import fmean
 from typing import Any, cast
 
@@ -8,35 +7,18 @@ from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, Split, load
 from hkconv.data.dataset import PUBLISHED
 from hkconv.data.own.loading import is_own
-from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.tasks.own_data import load_own_data
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset
 
-COMMON_FIELDS = ("hidden_dim", "num_layers", "dropout")
-HKN_FIELDS = (
-    *("form", "kernel_size", "act", "points", "relative", "attention", "root", "mass"),
-    *("directions", "structure", "reach", "norm", "hidden_act", "readout", "curvature", "learn_curvature"),
-)
-
 
 def load_dataset(recipe: Recipe) -> Dataset:
     """The dataset of a recipe with its splits, from the catalog or from the user's own files."""
-    if is_own(recipe.dataset):
+    if is_own(recipe.data.dataset):
         return load_own_data(recipe)
-    return load(
-        recipe.dataset,
-        root=recipe.data,
-        task=recipe.task,
-        protocol=recipe.protocol,
-        split_file=recipe.split_file,
-        num_splits=recipe.num_splits,
-        seed=recipe.seed,
-        undirected=recipe.undirected,
-        normalize_features=recipe.normalize_features,
-        log_features=recipe.log_features,
-    )
+    given = {name: value for name, value in vars(recipe.data).items() if name != "dataset"}
+    return load(recipe.data.dataset, root=recipe.runtime.data, seed=recipe.optim.seed, **given)
 
 
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:
@@ -61,12 +43,11 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
 
 def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     """The constructor's arguments of the model ``name``."""
-    chosen = (*COMMON_FIELDS, *HKN_FIELDS) if name == "hkn" else COMMON_FIELDS
-    config = {
+    config: dict[str, Any] = {
         "in_features": dataset.num_features,
         "num_classes": _num_logits(dataset),
         "task": dataset.task,
-        **{field: getattr(recipe, field) for field in chosen},
+        **recipe.model.arguments(name),
     }
     # A system that takes rows of the adjacency as features can only be built for one graph.
     uses_num_nodes = getattr(models.find(name), "uses_num_nodes", False) or config.get("structure", False)
@@ -78,12 +59,6 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
         raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
     return config
-
-
-def fit_settings(recipe: Recipe, seed: int) -> Settings:
-    """How the recipe trains, with the seed of one training."""
-    given = {entry.name: getattr(recipe, entry.name) for entry in fields(Settings) if entry.name != "seed"}
-    return Settings(**given, seed=seed)
 
 
 def _check_directed(dataset: Dataset) -> None:

@@ -10,7 +10,6 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import find_device
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset
-from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import Dataset, Task, make_task
@@ -53,7 +52,7 @@ def evaluate_run(folder: Path | str, data: str | None = None, device: str = "aut
     folder = Path(folder)
     recipe = read_recipe(folder)
     if data is not None:
-        recipe = make_recipe({**recipe.as_dict(), "data": data})
+        recipe = recipe.replace(data=data)
     cells = trained_cells(folder, recipe)
     if not cells:
         raise InputError(f"run {folder} has no finished training to evaluate; continue it with --resume {folder}")

@@ -13,7 +13,6 @@ from hkconv.data.neighbor_sampling import ALL, InNeighbors
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.tasks.recipe import Recipe
 
 # A piece of a layer: enough to keep the threads busy. For each of its edges a source may need K (n + 1) numbers.
 EDGES_AT_ONCE = 1 << 18
@@ -26,7 +25,7 @@ def node_inputs(graph: Data) -> tuple[Tensor, ...]:
     return given if graph.edge_weight is None else (*given, graph.edge_weight)
 
 
-def check_sampled(model: torch.nn.Module, task: str, settings: Settings | Recipe) -> None:
+def check_sampled(model: torch.nn.Module, task: str, settings: Settings) -> None:
     """Raise unless a model can be trained on samples of ``settings.neighbors`` neighbours.
 
     Args:

@@ -10,15 +10,16 @@ from torch_geometric.data import Data
 from hkconv import models
 from hkconv.data.checks import UNKNOWN
 from hkconv.data.neighbor_sampling import InNeighbors
+from hkconv.data.options import DataOptions
 from hkconv.data.own.graphs import OwnGraphs
-from hkconv.data.own.loading import Preparation, prepared_graphs, read_like
+from hkconv.data.own.loading import prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
 from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint
 from hkconv.engine.devices import find_device
 from hkconv.errors import InputError
 from hkconv.tasks.graph_batches import PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs
-from hkconv.tasks.own_data import find_schema, preparation_of
+from hkconv.tasks.own_data import find_schema
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
 from hkconv.tasks.summary import CellResult
 from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved
@@ -64,7 +65,7 @@ class Predictor:
 
     folder: Path
     schema: Schema
-    preparation: Preparation
+    preparation: DataOptions
     result: CellResult
     info: CheckpointInfo
     network: torch.nn.Module
@@ -121,13 +122,14 @@ def load_predictor(folder: Path | str, *, model: str | None = None, device: str 
     recipe = read_recipe(folder)
     schema = find_schema(folder)
     if schema is None:
-        raise InputError(f"run {folder} was trained on dataset {recipe.dataset!r}: prediction needs a run on own data")
+        name = recipe.data.dataset
+        raise InputError(f"run {folder} was trained on dataset {name!r}: prediction needs a run on own data")
     result = best_training(folder, model)
     place = folder / result.cell.folder
     network, info = load_checkpoint(place, expected=result.model)
     _check_network(info, schema, place)
-    by_layer = recipe.neighbors is not None
-    return Predictor(folder, schema, preparation_of(recipe), result, info, network.to(find_device(device)), by_layer)
+    by_layer = recipe.optim.neighbors is not None
+    return Predictor(folder, schema, recipe.data, result, info, network.to(find_device(device)), by_layer)
 
 
 def best_training(folder: Path, model: str | None = None) -> CellResult:

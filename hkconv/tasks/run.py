@@ -34,7 +34,7 @@ from hkconv.engine.seeds import deterministic_algorithms, seed_everything, strea
 from hkconv.engine.settings import Settings
 from hkconv.engine.unfinished import Unfinished
 from hkconv.errors import InputError
-from hkconv.tasks.building import describe_dataset, fit_settings, load_dataset, model_config
+from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.layerwise import check_sampled
 from hkconv.tasks.own_data import find_schema, keep_own_data
 from hkconv.tasks.recipe import Recipe, make_recipe, upgraded
@@ -48,9 +48,6 @@ METRICS_FILE = "metrics.json"
 # With fewer epochs than this no other setting has had its chance yet.
 FEW_EPOCHS = 20
 
-# Where and how fast a run happens and where its files are does not change what it is.
-FREE_ON_RESUME = {"data", "out", "device", "capture", "compile", "keep_every"}
-
 
 def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
     """Train what a recipe asks for and keep every result.
@@ -62,8 +59,8 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     Args:
         recipe: what to train.
         reporter: told of every step.
-        resume: continue the run in ``recipe.out``; trainings that it finished are not repeated, and the one that was
-            stopped goes on from where it was last kept.
+        resume: continue the run in the folder ``out``; trainings that it finished are not repeated, and the one that
+            was stopped goes on from where it was last kept.
 
     Returns:
         All results, as ``summary.json`` has them too.
@@ -77,13 +74,13 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
 def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processes: Processes) -> RunSummary:
     started = time.perf_counter()
     reporter = reporter or Reporter()
-    device = processes.find_device(recipe.device)
-    if is_own(recipe.dataset):
+    device = processes.find_device(recipe.runtime.device)
+    if is_own(recipe.data.dataset):
         # A run is resumed and evaluated from other folders too.
-        recipe = replace(recipe, dataset=str(Path(os.path.expanduser(recipe.dataset)).absolute()))
+        recipe = recipe.replace(dataset=str(Path(os.path.expanduser(recipe.data.dataset)).absolute()))
     dataset = processes.in_turn(lambda: load_dataset(recipe))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
-    recipe = replace(recipe, num_splits=min(recipe.num_splits, len(dataset.splits)))
+    recipe = recipe.replace(num_splits=min(recipe.data.num_splits, len(dataset.splits)))
     _check_settings(recipe, dataset, device, processes)
     folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
     processes.goes_on = f"hkconv train --resume {folder}"
@@ -95,7 +92,7 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
     reporter.run_started(recipe, open_cells)
     interrupted = False
     try:
-        with deterministic_algorithms(recipe.deterministic):
+        with deterministic_algorithms(recipe.optim.deterministic):
             for cell in open_cells:
                 reporter.cell_started(cell)
                 results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter, processes)
@@ -116,25 +113,25 @@ def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processe
 
 def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, processes: Processes) -> None:
     """Refuse settings that do not go together before anything is written."""
-    if recipe.capture:
-        check_capture(device, dataset.task, recipe.groupings)
-    if recipe.compile:
+    settings = recipe.settings(recipe.optim.seed)
+    if settings.capture:
+        check_capture(device, dataset.task, settings.groupings)
+    if settings.compile:
         check_compiler()
-    fit_settings(recipe, recipe.seed)
     if processes.count > 1:
-        if recipe.precision != "float32":
-            raise InputError(f"precision must be float32 with {processes.count} processes, got {recipe.precision}")
-        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=recipe.neighbors).divide_among(processes)
-    for name in recipe.models:
-        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, recipe)
+        if settings.precision != "float32":
+            raise InputError(f"precision must be float32 with {processes.count} processes, got {settings.precision}")
+        make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=settings.neighbors).divide_among(processes)
+    for name in recipe.model.models:
+        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, settings)
 
 
 def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
     """The folder of the run, ready to be written to, and the results that it has."""
     folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
     # The recipe makes the folder a run, which goes on wherever it is killed after that.
-    write_json(folder / RECIPE_FILE, recipe.as_dict())
-    if is_own(recipe.dataset) and find_schema(folder) is None:
+    write_json(folder / RECIPE_FILE, recipe.flat())
+    if is_own(recipe.data.dataset) and find_schema(folder) is None:
         # Own data are of nodes or graphs.
         keep_own_data(folder, cast(NodeDataset | GraphDataset, dataset))
     return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
@@ -142,8 +139,9 @@ def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[C
 
 def list_cells(recipe: Recipe) -> list[Cell]:
     """Every training of a recipe, model by model."""
-    seeds = range(recipe.seed, recipe.seed + recipe.seeds)
-    return [Cell(name, split, seed) for name in recipe.models for split in range(recipe.num_splits) for seed in seeds]
+    splits = range(recipe.data.num_splits)
+    seeds = range(recipe.optim.seed, recipe.optim.seed + recipe.optim.seeds)
+    return [Cell(name, split, seed) for name in recipe.model.models for split in splits for seed in seeds]
 
 
 def trained_cells(folder: Path, recipe: Recipe) -> list[Cell]:
@@ -156,7 +154,7 @@ def read_recipe(folder: Path | str) -> Recipe:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
-    return replace(make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe"))), out=str(folder))
+    return make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe")), out=str(folder))
 
 
 def read_result(folder: Path, cell: Cell) -> CellResult:
@@ -241,7 +239,7 @@ def train_cell(
     seed_everything(seed)
     config = model_config(recipe, cell.model, dataset)
     model = models.create(cell.model, **config).to(device)
-    settings = fit_settings(recipe, seed)
+    settings = recipe.settings(seed)
     processes.seed_dropout(seed)
     on_epoch = (reporter or Reporter()).epoch_ended
 
@@ -269,11 +267,11 @@ def _train_and_keep(
     reporter: Reporter,
     processes: Processes,
 ) -> CellResult:
-    unfinished = Unfinished(folder / cell.folder, recipe.keep_every, _about(dataset))
+    unfinished = Unfinished(folder / cell.folder, recipe.runtime.keep_every, _about(dataset))
 
     def keep(done: Training) -> CellResult:
         place = {"device": processes.describe(device), "versions": versions()}
-        training = {"split": cell.split, **asdict(done.settings), **place}
+        training = {"split": cell.split, **recipe.optim.flat(), "seed": done.settings.seed, **place}
         info = CheckpointInfo(cell.model, done.config, describe_dataset(dataset), training)
         return processes.first(lambda: _keep(cell, done, info, folder, unfinished))
 
@@ -318,27 +316,27 @@ _SCORES = (
 
 
 def _new_folder(recipe: Recipe, dataset: str) -> Path:
-    if recipe.out is None:
+    if recipe.runtime.out is None:
         name = f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
         candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
         return make_folder(next(path for path in candidates if not path.exists()), "out")
-    folder = Path(recipe.out)
+    folder = Path(recipe.runtime.out)
     if folder.is_dir() and not is_empty(folder):
         raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
     return make_folder(folder, "out")
 
 
 def _continued_folder(recipe: Recipe) -> Path:
-    if recipe.out is None:
+    out = recipe.runtime.out
+    if out is None:
         raise InputError("out must name the folder of the run to resume")
-    stored = read_recipe(recipe.out)
-    for entry in fields(Recipe):
-        before, now = getattr(stored, entry.name), getattr(recipe, entry.name)
-        if entry.name not in FREE_ON_RESUME and before != now:
+    before, now = read_recipe(out).identity(), recipe.identity()
+    for name in now:
+        if before[name] != now[name]:
             raise InputError(
-                f"{entry.name} cannot change when a run is resumed: {recipe.out} has {before!r}, got {now!r}"
+                f"{name} cannot change when a run is resumed: {out} has {before[name]!r}, got {now[name]!r}"
             )
-    folder = make_folder(Path(recipe.out), "out")
+    folder = make_folder(Path(out), "out")
     remove_parts(folder)
     return folder
 
@@ -366,7 +364,7 @@ def _summarize(
         versions=versions(),
         seconds=seconds,
         interrupted=interrupted,
-        sampler=None if recipe.neighbors is None else sampler_name(),
+        sampler=None if recipe.optim.neighbors is None else sampler_name(),
         unlearned=[
             replace(entry, remedies=_remedies(recipe, dataset, entry.model))
             for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
@@ -376,7 +374,7 @@ def _summarize(
 
 def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
     """Options that may help a model which learned nothing; none that is on already or would change nothing."""
-    if recipe.epochs < FEW_EPOCHS:
+    if recipe.optim.epochs < FEW_EPOCHS:
         return ["more --epochs", "another --lr"]
     directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
     return [*_scalings(recipe, dataset), *directions, "another --lr"]
@@ -390,7 +388,7 @@ def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool
     else:
         # Links are used both ways, and so are the edges of the embedded trees.
         can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
-    return recipe.undirected and can_add and model != "mlp"
+    return recipe.data.undirected and can_add and model != "mlp"
 
 
 def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
@@ -399,8 +397,8 @@ def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
         return []
     features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
     is_useful = {
-        "--log-features": not recipe.log_features and any(bool((x.abs() > 1).any()) for x in features),
-        "--normalize-features": not recipe.normalize_features and _can_divide_rows(features),
+        "--log-features": not recipe.data.log_features and any(bool((x.abs() > 1).any()) for x in features),
+        "--normalize-features": not recipe.data.normalize_features and _can_divide_rows(features),
     }
     return [option for option in is_useful if is_useful[option]]
 

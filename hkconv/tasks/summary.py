@@ -173,7 +173,7 @@ class RunSummary:
         """A row for each model that finished a training, in the recipe's order."""
         finished = {
             name: [result for result in self.cells if result.model == name and not result.interrupted]
-            for name in self.recipe.models
+            for name in self.recipe.model.models
         }
         return [ModelSummary.of(results) for results in finished.values() if results]
 
@@ -187,7 +187,7 @@ class RunSummary:
             "models": [asdict(row) for row in self.models],
             "unlearned": [asdict(entry) for entry in self.unlearned],
             "cells": [asdict(result) for result in self.cells],
-            "recipe": self.recipe.as_dict(),
+            "recipe": self.recipe.flat(),
             "device": self.device,
             "sampler": self.sampler,
             "versions": self.versions,

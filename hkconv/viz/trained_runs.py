@@ -13,7 +13,6 @@ from hkconv.errors import InputError
 from hkconv.nn import HDistance
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.evaluate import load_training
-from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, trained_cells
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import GraphTask, NodeTask, Task
@@ -89,7 +88,7 @@ def read_answers(folder: Path, choice: Choice, data: str | None = None, device: 
     cells = choose_trainings(folder, choice)
     cells = [cell for cell in cells if cell.model == cells[0].model]
     recipe = read_recipe(folder)
-    dataset = load_dataset(recipe if data is None else make_recipe({**recipe.as_dict(), "data": data}))
+    dataset = load_dataset(recipe if data is None else recipe.replace(data=data))
     target = find_device(device)
     found = [_answer(*load_training(folder, cell, dataset, target), folder) for cell in cells]
     labels, predicted, distances, layers_read = zip(*found)

@@ -50,7 +50,7 @@ def training_curves_figure(
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     looks = {name: series(number) for number, name in enumerate(names)}
-    add_legend(figure, looks, f"{read_recipe(folder).dataset}; a mark is the best epoch")
+    add_legend(figure, looks, f"{read_recipe(folder).data.dataset}; a mark is the best epoch")
     return figure
 
 

@@ -3,11 +3,11 @@ import torch
 from hkconv.benchmarking.epochs import EpochPlan, epoch_ratios, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 
 
 def plan(datasets, models, **fields):
-    recipe = Recipe(num_splits=1, hidden_dim=4, **fields)
+    recipe = make_recipe(num_splits=1, hidden_dim=4, **fields)
     return EpochPlan(datasets, models, recipe, torch.device("cpu"), budget=0.05)
 
 

@@ -6,12 +6,12 @@ import torch
 
 from hkconv.benchmarking.long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.tasks import NodeTask
 
 
 def plan(datasets=("tree",), variants=tuple(VARIANTS), **fields):
-    recipe = Recipe(num_splits=1, hidden_dim=4, num_layers=1, **{"epochs": 3, **fields})
+    recipe = make_recipe(num_splits=1, hidden_dim=4, num_layers=1, **{"epochs": 3, **fields})
     return LongPlan(datasets, variants, recipe, torch.device("cpu"))
 
 

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from hkconv.cli.progress import ProgressReporter
 from hkconv.engine.loop import Epoch
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.summary import Cell
 
 
@@ -14,7 +14,7 @@ def test_a_terminal_sees_loss_and_validation_metric(monkeypatch):
         "hkconv.cli.progress.Console", lambda **_: Console(file=terminal, force_terminal=True, width=80)
     )
     with ProgressReporter() as reporter:
-        reporter.run_started(Recipe(epochs=10), [Cell("hkn", 0, 0)])
+        reporter.run_started(make_recipe(epochs=10), [Cell("hkn", 0, 0)])
         reporter.cell_started(Cell("hkn", 0, 0))
         reporter.epoch_ended(Epoch(5, 1.2345, 1.0, 0.512))
         reporter.progress.refresh()

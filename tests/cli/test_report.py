@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from made_records import made_cell, made_record
 
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 
 RECORDS = made_cell([0.8, 0.7, 0.9]) + made_cell([0.6, 0.7, 0.5], variant="GCN", model="gcn")
 
@@ -118,8 +118,8 @@ def test_help_has_one_example_and_fits(hkconv):
 
 
 def small_record(**changes):
-    settings = Recipe(dataset="tree", models=("hkn",), hidden_dim=4, num_layers=1, epochs=3, num_splits=2)
-    return made_record(dataset="tree", recipe=settings.as_dict(), **changes)
+    settings = make_recipe(dataset="tree", models=("hkn",), hidden_dim=4, num_layers=1, epochs=3, num_splits=2)
+    return made_record(dataset="tree", recipe=settings.flat(), **changes)
 
 
 def test_the_best_network_by_validation_is_trained_again_for_a_page_that_the_report_links_to(hkconv, in_empty_folder):

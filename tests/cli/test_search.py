@@ -56,9 +56,9 @@ def test_a_search_prints_its_best_and_writes_a_recipe_to_train_with(hkconv):
     best = Path("searches/tree-mlp-grid/best.yaml")
     assert f"train: hkconv train --recipe {best}" in done.stdout
     recipe = make_recipe(yaml.safe_load(best.read_text()))
-    assert (recipe.lr, recipe.epochs, recipe.models) == (0.05, 3, ("mlp",))
+    assert (recipe.optim.lr, recipe.optim.epochs, recipe.model.models) == (0.05, 3, ("mlp",))
     assert "lr" not in first.params
-    assert recipe.dropout == first.params["dropout"]
+    assert recipe.model.dropout == first.params["dropout"]
     trained = hkconv("train", "--recipe", best, "--out", "run")
     assert trained.exit_code == 0, trained.output
     summary = json.loads(Path("run/summary.json").read_text())

@@ -14,7 +14,7 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
 from hkconv.nn import HKBlock, HKConv
 from hkconv.tasks import building
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import Recipe, make_recipe
 from hkconv.tasks.tasks import NodeTask
 
 QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
@@ -87,7 +87,7 @@ def test_a_recipe_without_an_option_of_then_has_the_defaults_of_now(hkconv):
     Path("now.yaml").write_text(HKN_ALONE)
     assert hkconv("train", "--recipe", "now.yaml", "--out", "now").exit_code == 0
     stored = json.loads(Path("now/recipe.json").read_text())
-    same = Recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=4, device="cpu")
+    same = make_recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=4, device="cpu")
     assert {**stored, "out": None} == same.as_dict() and (stored["form"], stored["root"]) == ("views", False)
     model, info = load_checkpoint("now/hkn/split0-seed0")
     assert info.config["form"] == "views" and isinstance(model.convs[0], HKBlock)

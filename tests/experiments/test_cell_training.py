@@ -98,13 +98,13 @@ def test_what_cannot_be_captured_is_trained_without(cell, monkeypatch):
     train_cell = cell_training.train_cell
 
     def refusing(training, recipe, dataset, device):
-        tried.append(recipe.capture)
-        if recipe.capture:
+        tried.append(recipe.runtime.capture)
+        if recipe.runtime.capture:
             raise CaptureRefusedError("it waits")
         return train_cell(training, recipe, dataset, device)
 
     monkeypatch.setattr(cell_training, "train_cell", refusing)
-    captured = replace(cell, recipe=replace(cell.recipe, capture=True))
+    captured = replace(cell, recipe=cell.recipe.replace(capture=True))
     record, plain = (train_to_record(each).record for each in (captured, cell))
     assert tried == [True, False, False]
     assert not record["recipe"]["capture"] and record["val"] == plain["val"]

@@ -15,7 +15,7 @@ from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.tuning import read_tuning
 from hkconv.models import MODELS
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 
 TU = ["ptc", "enzymes", "proteins", "imdb-binary", "imdb-multi"]
 NODE = ["cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora", "pubmed"]
@@ -56,7 +56,7 @@ def test_shipped_recipes_are_sound(table, recipe):
     for repeats in (*recipe.protocols.values(), recipe.quick):
         for system in recipe.systems.values():
             for protocol in recipe.protocols:
-                Recipe(**{**recipe.settings, **system.chosen_for(protocol), **repeats.settings})
+                make_recipe({**recipe.settings, **system.chosen_for(protocol), **repeats.settings})
     if recipe.dataset in PAPER_DATASETS and (table in ("node", "graph") or table.startswith("kernels")):
         assert set(recipe.protocols) == {"clean", "published"}
         assert any(figure is not None for figure in recipe.paper.values())

@@ -196,7 +196,7 @@ def test_data_that_cannot_be_read_is_asked_for_once(order, monkeypatch):
     asked = []
 
     def refuse(recipe, test_is_hidden):
-        asked.append(recipe.dataset)
+        asked.append(recipe.data.dataset)
         raise InputError("the download failed")
 
     monkeypatch.setattr(cell_training, "_load", refuse)
@@ -239,9 +239,9 @@ def test_a_capture_that_spoils_its_process_is_trained_again_without(order, monke
 
     def results(train, jobs, processes, *, may_spoil):
         for cell in jobs:
-            asked.append((cell.variant, cell.split, cell.recipe.capture, may_spoil))
-            spoils = cell.recipe.capture and cell.variant == "MLP"
-            yield cell, Lost(SPOILED) if spoils else train(replace(cell, recipe=replace(cell.recipe, capture=False)))
+            asked.append((cell.variant, cell.split, cell.recipe.runtime.capture, may_spoil))
+            spoils = cell.recipe.runtime.capture and cell.variant == "MLP"
+            yield cell, Lost(SPOILED) if spoils else train(replace(cell, recipe=cell.recipe.replace(capture=False)))
 
     monkeypatch.setattr(module, "results_of", results)
     monkeypatch.setattr(module, "check_capture", lambda *_: None)

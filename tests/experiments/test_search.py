@@ -16,10 +16,11 @@ from hkconv.errors import InputError
 from hkconv.experiments import search, studies
 from hkconv.experiments.search import plan_search, run_search
 from hkconv.experiments.studies import MACHINE
+from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks import building, train_run
-from hkconv.tasks.recipe import OPTIONS_OF_PAPER, Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks.recipe import make_recipe, read_recipe_file, upgraded
 
-QUICK = Recipe(models=("mlp",), epochs=10, num_splits=2, hidden_dim=32, device="cpu")
+QUICK = make_recipe(models=("mlp",), epochs=10, num_splits=2, hidden_dim=32, device="cpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,9 +76,9 @@ def test_the_best_recipe_trains_to_the_score_it_was_found_with(whole, tmp_path):
     finished = [trial for trial in trials_of(whole) if trial.state is TrialState.COMPLETE]
     best = max(finished, key=lambda trial: trial.value)
     recipe = make_recipe(yaml.safe_load((whole / "best.yaml").read_text()))
-    assert recipe.models == ("mlp",)
+    assert recipe.model.models == ("mlp",)
     assert all(getattr(recipe, name) == value for name, value in best.params.items())
-    summary = train_run(replace(recipe, out=str(tmp_path / "run"), device="cpu"))
+    summary = train_run(recipe.replace(out=str(tmp_path / "run"), device="cpu"))
     assert summary.models[0].val.mean == pytest.approx(best.value, abs=1e-12)
 
 
@@ -145,7 +146,7 @@ def test_poisoned_test_data_changes_nothing(make, tmp_path, monkeypatch):
     scores = []
     for kind in ("plain", "poisoned"):
         monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind))
-        (cell,) = train_run(replace(recipe, out=str(tmp_path / f"run-{kind}"), device="cpu")).cells
+        (cell,) = train_run(recipe.replace(out=str(tmp_path / f"run-{kind}"), device="cpu")).cells
         scores.append((cell.val_loss, cell.test_loss))
     (val, test), (poisoned_val, poisoned_test) = scores
     assert val == poisoned_val
@@ -154,7 +155,7 @@ def test_poisoned_test_data_changes_nothing(make, tmp_path, monkeypatch):
 
 def test_settings_that_diverge_are_bad_and_not_the_end(tmp_path, monkeypatch):
     def diverges(cell, recipe, *others):
-        if recipe.lr == 0.01:
+        if recipe.optim.lr == 0.01:
             raise InputError("the training loss became nan in epoch 1")
         return train_cell(cell, recipe, *others)
 
@@ -177,7 +178,7 @@ def test_a_wide_space_and_hkn(tmp_path):
     assert {"mass", "hidden_dim", "kernel_size", "norm", "hidden_act", "readout"} <= searched
     assert not searched & {*OPTIONS_OF_PAPER, "form"}
     best = read_recipe_file(tmp_path / "best.yaml")
-    assert upgraded(best) == best and make_recipe(best).form == "views"
+    assert upgraded(best) == best and make_recipe(best).model.hkn.form == "views"
 
 
 def test_the_options_of_the_paper_are_searched_in_its_form(tmp_path):

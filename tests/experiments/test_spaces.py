@@ -1,5 +1,3 @@
-from dataclasses import fields
-
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -7,8 +5,8 @@ from torch_geometric.data import Data
 from hkconv.data import NodeDataset, Split, hierarchy
 from hkconv.errors import InputError
 from hkconv.experiments.spaces import Choices, Range, describe_space, make_space
-from hkconv.tasks.building import HKN_FIELDS
-from hkconv.tasks.recipe import Recipe, make_recipe
+from hkconv.models.options import HKNOptions
+from hkconv.tasks.recipe import make_recipe
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def test_the_grid_is_the_papers(tree):
 @pytest.mark.parametrize("name", ["grid", "wide"])
 def test_a_baseline_has_the_same_space_but_for_what_only_hkn_has(name, tree):
     ours, theirs = make_space(name, "hkn", tree), make_space(name, "gcn", tree)
-    assert theirs == {key: values for key, values in ours.items() if key not in HKN_FIELDS}
+    assert theirs == {key: values for key, values in ours.items() if key not in HKNOptions.options()}
     assert "kernel_size" in ours.keys() - theirs.keys()
 
 
@@ -45,10 +43,10 @@ def test_the_wide_space_has_the_levers_that_a_recipe_knows(tree):
     assert space["root"] == space["mass"] == Choices((False, True))
     assert space["attention"] == Choices((None, "distance"))
     # A switch or word of HKN that somebody adds is searched, unless it makes another variant of the paper's.
-    for entry in fields(Recipe):
+    for name, entry in HKNOptions.options().items():
         rule = entry.metadata["rule"]
-        if entry.name in HKN_FIELDS and (rule.kind is bool or rule.choices):
-            assert (entry.name in space) == (entry.name not in ("form", "points", "relative"))
+        if rule.kind is bool or rule.choices:
+            assert (name in space) == (name not in ("form", "points", "relative"))
 
 
 def test_none_is_a_value_where_it_is_none_of_the_words(tree):
@@ -69,7 +67,7 @@ def test_the_direction_of_edges_is_searched_where_there_is_one(tree, one_way):
 def test_a_recipe_accepts_every_value(name, one_way):
     for key, values in make_space(name, "hkn", one_way).items():
         for value in values.values if isinstance(values, Choices) else (values.low, values.high):
-            assert getattr(make_recipe({key: value}), key) == value
+            assert make_recipe({key: value}).flat()[key] == value
 
 
 def test_what_the_user_decided_is_not_searched(tree):

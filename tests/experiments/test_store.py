@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hkconv.errors import InputError
 from hkconv.experiments.store import append, failed, finished, identity, read, training_identity
-from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
+from hkconv.models.options import HKNOptions
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 
 
 def record(**changes):
@@ -130,7 +131,7 @@ def test_two_processes_append_whole_lines(tmp_path):
         {"recipe": {"lr": 0.01, "epochs": 7}},
         {"recipe": {"lr": 0.01, "form": "views"}},
         {"recipe": {"lr": 0.01, "num_layers": 3}},
-        {"recipe": Recipe().as_dict()},
+        {"recipe": Recipe().flat()},
     ],
 )
 def test_another_cell(changes):
@@ -138,7 +139,7 @@ def test_another_cell(changes):
 
 
 def test_the_same_cell_elsewhere():
-    whole = {**Recipe(**FIRST_RELEASE).as_dict(), "lr": 0.01}
+    whole = {**make_recipe(FIRST_RELEASE).flat(), "lr": 0.01}
     same = [
         record(test=0.9, commit="abc", device="cuda"),
         record(recipe={"lr": 0.01, "device": "cuda", "capture": True, "data": "/here", "num_splits": 10, "seeds": 3}),
@@ -146,7 +147,7 @@ def test_the_same_cell_elsewhere():
         record(recipe=whole),
         record(recipe={**first_release.RECIPE, "epochs": 200, "lr": 0.01}),
         record(recipe={"form": "paper", "lr": 0.01}),
-        record(recipe={"kernel_size": Recipe.kernel_size, "lr": 0.01}),
+        record(recipe={"kernel_size": HKNOptions.kernel_size, "lr": 0.01}),
     ]
     assert {identity(entry) for entry in same} == {identity(record())}
 

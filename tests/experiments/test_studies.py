@@ -25,11 +25,11 @@ SEARCHER = f"""
 import json, sys
 from hkconv.experiments.search import plan_search, run_search
 from hkconv.tasks.recipe import Recipe
-recipe = Recipe(models=("mlp",), epochs=5, hidden_dim=4, num_splits=1, device="cpu")
+recipe = make_recipe(models=("mlp",), epochs=5, hidden_dim=4, num_splits=1, device="cpu")
 print("ready", flush=True)
 for line in sys.stdin:
     storage, out = json.loads(line)
-    plan = plan_search(Recipe(**{{**recipe.as_dict(), "out": out}}), storage=storage, study="shared")
+    plan = plan_search(make_recipe(**{{**recipe.flat(), "out": out}}), storage=storage, study="shared")
     run_search(plan, {TRIALS})
     print("done", flush=True)
 """

@@ -28,7 +28,7 @@ def test_every_system_on_every_split(recipes):
 
 def test_quick_cuts_down_and_is_another_cell(recipes):
     usual, quick = (list_cells(read_table("node", recipes), Choice(quick=value)) for value in (False, True))
-    assert [(cell.split, cell.recipe.epochs, cell.quick) for cell in quick] == [(0, 1, True)] * 3
+    assert [(cell.split, cell.recipe.optim.epochs, cell.quick) for cell in quick] == [(0, 1, True)] * 3
     assert not {cell.identity for cell in usual} & {cell.identity for cell in quick}
 
 
@@ -56,19 +56,19 @@ def test_where_it_is_trained_does_not_make_a_cell(recipes):
         list_cells(read_table("node", recipes), place=place) for place in (Place(), Place("cuda", "/data", True))
     )
     assert [cell.identity for cell in here] == [cell.identity for cell in there]
-    assert there[0].recipe.capture
+    assert there[0].recipe.runtime.capture
     assert "/data" not in str(there[0].head())
 
 
 def test_graph_tasks_are_not_captured():
     ptc = [recipe for recipe in read_table("graph") if recipe.dataset == "ptc"]
-    assert not any(cell.recipe.capture for cell in list_cells(ptc, place=Place("cuda", None, True)))
+    assert not any(cell.recipe.runtime.capture for cell in list_cells(ptc, place=Place("cuda", None, True)))
 
 
 def test_the_protocol_goes_before_the_settings_of_a_dataset():
     texas = [recipe for recipe in read_table("node") if recipe.dataset == "texas"]
-    cells = {cell.recipe.protocol: cell.recipe for cell in list_cells(texas)}
-    assert (cells["clean"].undirected, cells["published"].undirected) == (True, False)
+    cells = {cell.recipe.data.protocol: cell.recipe for cell in list_cells(texas)}
+    assert (cells["clean"].data.undirected, cells["published"].data.undirected) == (True, False)
 
 
 def test_a_record_keeps_what_its_model_uses(recipes):
@@ -103,7 +103,7 @@ def test_what_was_trained_with_the_first_release_is_what_is_planned(table):
     planned = {cell.identity: cell for cell in list_cells(read_table(table))}
     assert not damages
     assert len(planned.keys() & stored.keys()) >= STORED[table]
-    assert {cell.recipe.form for name, cell in planned.items() if name in stored} == {"paper"}
+    assert {cell.recipe.model.hkn.form for name, cell in planned.items() if name in stored} == {"paper"}
 
 
 def test_names_of_tables():

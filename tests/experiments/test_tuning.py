@@ -107,10 +107,13 @@ def scored(order, monkeypatch, score):
 def test_the_highest_mean_over_splits_is_best(order, monkeypatch):
     best_dropout = {0: 0.5, 1: 0.0}
     found = scored(
-        order, monkeypatch, lambda cell: (cell.recipe.lr + (cell.recipe.dropout == best_dropout[cell.split]), 1)
+        order,
+        monkeypatch,
+        lambda cell: (cell.recipe.optim.lr + (cell.recipe.model.dropout == best_dropout[cell.split]), 1),
     )
     hkn, trials = found["HKN"], trials_of(order.recipes, "HKN")
-    highest = max(trial.cells[0].recipe.lr + 0.5 * (trial.cells[0].recipe.dropout in (0, 0.5)) for trial in trials)
+    drawn = [trial.cells[0].recipe for trial in trials]
+    highest = max(recipe.optim.lr + 0.5 * (recipe.model.dropout in (0, 0.5)) for recipe in drawn)
     assert hkn.score == pytest.approx(highest)
     assert (hkn.finished, hkn.trials, hkn.dataset, hkn.protocol) == (4, 4, "tree", "clean")
 
@@ -118,20 +121,22 @@ def test_the_highest_mean_over_splits_is_best(order, monkeypatch):
 def test_among_equals_the_lowest_loss_then_the_first(order, monkeypatch):
     assert scored(order, monkeypatch, lambda cell: (0.5, 1.0))["HKN"].best.number == 0
     other = replace(order, results=order.results / "other")
-    found = scored(other, monkeypatch, lambda cell: (0.5, -cell.recipe.kernel_size))["HKN"]
+    found = scored(other, monkeypatch, lambda cell: (0.5, -cell.recipe.model.hkn.kernel_size))["HKN"]
     assert found.best.drawn["kernel_size"] == max(
-        trial.cells[0].recipe.kernel_size for trial in trials_of(other.recipes, "HKN")
+        trial.cells[0].recipe.model.hkn.kernel_size for trial in trials_of(other.recipes, "HKN")
     )
 
 
 def test_settings_that_fail_are_not_best_and_unfinished_systems_have_none(order, monkeypatch):
-    found = scored(order, monkeypatch, lambda cell: None if cell.recipe.kernel_size == 2 else (0.5, 1.0))
+    found = scored(order, monkeypatch, lambda cell: None if cell.recipe.model.hkn.kernel_size == 2 else (0.5, 1.0))
     assert found["HKN"].first is None and found["HKN"].finished < 4
     assert "HKN" not in [found.label for found in find_best(read_tuning("node", order.recipes, trials=9), order)]
 
 
 def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
-    found = scored(order, monkeypatch, lambda cell: (cell.recipe.kernel_size + cell.recipe.dropout, 1.0))
+    found = scored(
+        order, monkeypatch, lambda cell: (cell.recipe.model.hkn.kernel_size + cell.recipe.model.dropout, 1.0)
+    )
     write_tuned("node", [found["HKN"]], order.recipes)
     (path,) = write_tuned("node", [found["GCN"]], order.recipes)
     assert path == order.recipes / "tuned" / "node.yaml"

@@ -13,11 +13,9 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_value
 from hkconv.models import HKN, create, hkn
+from hkconv.models.options import OPTIONS_OF_PAPER, HKNOptions, ModelOptions
 from hkconv.models.tasks import TASKS
 from hkconv.nn import HKBlock, HNorm
-from hkconv.tasks import recipe
-from hkconv.tasks.building import HKN_FIELDS
-from hkconv.tasks.recipe import Recipe
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant
 
 # What HKN was in 0.1.0, by its defaults of then.
@@ -411,21 +409,16 @@ def test_views_see_the_node_itself_and_what_is_alike_among_neighbours():
 
 
 def test_the_defaults_are_those_of_the_recipe():
-    def defaults(of):
-        return {entry.name: entry.default for entry in inspect.signature(of).parameters.values()}
-
-    ours, of_recipe = defaults(HKN), defaults(Recipe)
+    ours = {entry.name: entry.default for entry in inspect.signature(HKN).parameters.values()}
+    of_recipe = {name: entry.default for name, entry in ModelOptions.options().items()}
     # The model has to be told what its recipe has a default for.
-    shared = ours.keys() & of_recipe.keys() - {"hidden_dim", "task"}
-    assert shared == {*HKN_FIELDS, "num_layers", "dropout"}
+    shared = ours.keys() & of_recipe.keys() - {"hidden_dim"}
+    assert shared == {*HKNOptions.options(), "num_layers", "dropout"}
     assert {name: ours[name] for name in shared} == {name: of_recipe[name] for name in shared}
     assert ours["hidden_dim"] is inspect.Parameter.empty
 
 
-def test_every_option_of_the_paper_is_known_to_the_recipe():
-    assert tuple(hkn.OPTIONS_OF_PAPER) == recipe.OPTIONS_OF_PAPER
-    accepted = inspect.signature(HKN).parameters
-    assert {name: accepted[name].default for name in hkn.OPTIONS_OF_PAPER} == hkn.OPTIONS_OF_PAPER
+def test_what_a_form_decides_has_no_other_default():
     assert dict.fromkeys(name for form in hkn.FORMS.values() for name in form) == dict.fromkeys(
         ("norm", "hidden_act", "readout", "reach")
     )
@@ -434,10 +427,10 @@ def test_every_option_of_the_paper_is_known_to_the_recipe():
 OF_PAPER = {"act": "relu", "relative": False, "attention": "distance", "root": True, "directions": True}
 
 
-@pytest.mark.parametrize("name", hkn.OPTIONS_OF_PAPER)
+@pytest.mark.parametrize("name", OPTIONS_OF_PAPER)
 def test_an_option_of_the_paper_has_no_place_in_views(name):
     HKN(5, 4, 3, form="paper", **{name: OF_PAPER[name]})
-    HKN(5, 4, 3, **{name: hkn.OPTIONS_OF_PAPER[name]})
+    HKN(5, 4, 3, **{name: getattr(HKNOptions, name)})
     message = f"{name} is an option of form 'paper' and has no place in form 'views', got {OF_PAPER[name]!r}"
     with pytest.raises(InputError, match=f"^{message}$"):
         HKN(5, 4, 3, **{name: OF_PAPER[name]})
@@ -459,9 +452,9 @@ def test_what_a_form_has_can_be_said():
 def test_views_have_batch_norm_relu_a_reach_and_every_layer_read():
     x, edge_index = 100 * torch.randn(20, 5), torch.randint(20, (2, 60))
     model = HKN(5, 4, 3)
-    assert len(model.convs) == len(model.early_readouts) == Recipe.num_layers
+    assert len(model.convs) == len(model.early_readouts) == ModelOptions.num_layers
     for block in model.convs:
-        assert isinstance(block, HKBlock) and block.dropout == model.dropout == Recipe.dropout
+        assert isinstance(block, HKBlock) and block.dropout == model.dropout == ModelOptions.dropout
         assert isinstance(block.norm.norm, torch_geometric.nn.BatchNorm)
         assert isinstance(block.norm.act, torch.nn.ReLU)
     embedded, *layers = model.eval().layer_points(x, edge_index)

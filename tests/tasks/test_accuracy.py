@@ -3,13 +3,13 @@
 import pytest
 from nights import nightly
 
-from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe
 from hkconv.tasks.run import train_run
 
 
 @pytest.mark.parametrize("seed", [0, *nightly(1, 2)])
 def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
-    recipe = Recipe(models=("hkn", "mlp"), num_splits=1, seed=seed, out=str(tmp_path / "run"))
+    recipe = make_recipe(models=("hkn", "mlp"), num_splits=1, seed=seed, out=str(tmp_path / "run"))
     summary = train_run(recipe)
     hkn, mlp = (row.test.mean for row in summary.models)
     assert summary.chance_rule == "majority class"
@@ -25,7 +25,8 @@ FORMS = {"views": {}, "paper": {**FIRST_RELEASE, "root": True}}
 def test_hkn_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, form, tmp_path):
     """Two trainings a split: the mean of ten alone moves by about a point with the draw of the first weights."""
     given = {"dataset": "texas", "models": ("hkn",), "num_splits": 10, "seeds": 2, "data": str(real_data)}
-    recipe = Recipe(**given, **FORMS[form], out=str(tmp_path / "run"))
+    recipe = make_recipe(**given, **FORMS[form], out=str(tmp_path / "run"))
     summary = train_run(recipe)
-    assert recipe.form == form and summary.dataset["protocol"] == "clean" and summary.models[0].trainings == 20
+    assert recipe.model.hkn.form == form and summary.dataset["protocol"] == "clean"
+    assert summary.models[0].trainings == 20
     assert summary.models[0].test.mean >= 0.80

@@ -5,9 +5,10 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.models import HKN, MODELS, create
+from hkconv.models.options import HKNOptions
 from hkconv.models.tasks import TASKS
-from hkconv.tasks.building import HKN_FIELDS, describe_dataset, fit_settings, load_dataset, model_config
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.building import describe_dataset, load_dataset, model_config
+from hkconv.tasks.recipe import Recipe, make_recipe
 
 
 def models_for(task):
@@ -15,7 +16,7 @@ def models_for(task):
 
 
 def test_recipe_reaches_data_models_and_settings():
-    recipe = Recipe(
+    recipe = make_recipe(
         dataset="disease",
         task="link",
         num_splits=2,
@@ -33,12 +34,12 @@ def test_recipe_reaches_data_models_and_settings():
     config = model_config(recipe, "hkn", dataset)
     assert (config["hidden_dim"], config["kernel_size"], config["num_classes"]) == (8, 3, None)
     assert "kernel_size" not in model_config(recipe, "mlp", dataset)
-    settings = fit_settings(recipe, 7)
+    settings = recipe.settings(7)
     assert (settings.lr, settings.seed, settings.epochs, settings.capture) == (0.5, 7, 30, True)
 
 
 def test_a_system_that_reads_adjacency_rows_is_told_the_number_of_nodes():
-    dataset = load_dataset(Recipe(dataset="tree", num_splits=1))
+    dataset = load_dataset(make_recipe(dataset="tree", num_splits=1))
     assert model_config(Recipe(), "linkx", dataset)["num_nodes"] == dataset.graph.num_nodes
     assert "num_nodes" not in model_config(Recipe(), "gcn", dataset)
 
@@ -63,7 +64,7 @@ def test_every_option_of_hkn_is_reached():
         "attention": "distance",
         "undirected": False,
     }
-    recipe = Recipe(dataset="tree", num_splits=1, **chosen)
+    recipe = make_recipe(dataset="tree", num_splits=1, **chosen)
     dataset = load_dataset(recipe)
     graph = dataset.graph
     graph.edge_index = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
@@ -73,8 +74,8 @@ def test_every_option_of_hkn_is_reached():
     logits = create("hkn", **config)(graph.x, graph.edge_index)
     assert logits.shape == (graph.num_nodes, dataset.num_classes) and logits.isfinite().all()
     options = set(inspect.signature(HKN.__init__).parameters)
-    assert set(HKN_FIELDS) <= options
-    assert options - set(HKN_FIELDS) == {
+    assert set(HKNOptions.options()) <= options
+    assert options - set(HKNOptions.options()) == {
         *("self", "in_features", "num_classes", "task", "num_nodes", "backend"),
         *("hidden_dim", "num_layers", "dropout"),
     }
@@ -82,8 +83,8 @@ def test_every_option_of_hkn_is_reached():
 
 def test_none_is_a_word_of_its_own():
     """Where None is what the form has, and where the form is told to have nothing."""
-    dataset = load_dataset(Recipe(num_splits=1))
-    config = model_config(Recipe(norm="none", hidden_act="none", readout="last"), "hkn", dataset)
+    dataset = load_dataset(make_recipe(num_splits=1))
+    config = model_config(make_recipe(norm="none", hidden_act="none", readout="last"), "hkn", dataset)
     assert (config["norm"], config["hidden_act"], config["readout"]) == ("none", "none", "last")
     assert not [name for name, _ in create("hkn", **config).named_parameters() if "norm" in name]
     config = model_config(Recipe(), "hkn", dataset)
@@ -92,14 +93,14 @@ def test_none_is_a_word_of_its_own():
 
 
 def test_rows_of_the_adjacency_are_for_one_graph(molecules):
-    recipe = Recipe(structure=True)
-    assert "num_nodes" not in model_config(recipe, "gcn", load_dataset(Recipe(num_splits=1)))
+    recipe = make_recipe(structure=True)
+    assert "num_nodes" not in model_config(recipe, "gcn", load_dataset(make_recipe(num_splits=1)))
     with pytest.raises(InputError, match="structure is for the node task"):
         create("hkn", **model_config(recipe, "hkn", molecules))
 
 
 def test_directions_of_edges_that_go_both_ways_are_refused(molecules, links):
-    recipe = Recipe(dataset="tree", num_splits=1, form="paper", directions=True)
+    recipe = make_recipe(dataset="tree", num_splits=1, form="paper", directions=True)
     with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(undirected: false"):
         model_config(recipe, "hkn", load_dataset(recipe))
     with pytest.raises(InputError, match="those of dataset 'shapes' all go both ways"):
@@ -117,21 +118,21 @@ def test_description_holds_sizes(molecules):
 
 
 def test_published_data_is_described_with_its_overlap(real_data):
-    recipe = Recipe(dataset="texas", protocol="published", num_splits=2, data=str(real_data))
+    recipe = make_recipe(dataset="texas", protocol="published", num_splits=2, data=str(real_data))
     found = describe_dataset(load_dataset(recipe))
     assert found["protocol"] == "published"
     assert found["overlap"]["test in train"] == pytest.approx((26 / 42 + 34 / 42) / 2)
-    assert "overlap" not in describe_dataset(load_dataset(Recipe(dataset="texas", data=str(real_data))))
+    assert "overlap" not in describe_dataset(load_dataset(make_recipe(dataset="texas", data=str(real_data))))
 
 
 def test_own_splits_reach_the_dataset(tmp_path):
     (tmp_path / "mine.json").write_text('{"train": [1], "val": [2], "test": [3]}')
-    dataset = load_dataset(Recipe(num_splits=1, split_file=str(tmp_path / "mine.json")))
+    dataset = load_dataset(make_recipe(num_splits=1, split_file=str(tmp_path / "mine.json")))
     assert dataset.protocol == "own" and dataset.splits[0].test.tolist() == [3]
 
 
 def test_a_model_has_two_logits_for_each_question(questions):
-    recipe = Recipe(dataset="tree")
+    recipe = make_recipe(dataset="tree")
     for name in models_for("graph"):
         config = model_config(recipe, name, questions)
         assert (config["num_classes"], config["in_features"]) == (4, 3)

@@ -7,7 +7,7 @@ import torch
 from hkconv.errors import InputError
 from hkconv.tasks import building
 from hkconv.tasks.evaluate import evaluate_run, load_training
-from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.run import train_run
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import SampledNodeTask
@@ -15,7 +15,7 @@ from hkconv.tasks.tasks import SampledNodeTask
 
 def train(folder, **changes):
     values = {"models": ("mlp", "hkn"), "epochs": 2, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
-    train_run(Recipe(**{**values, "out": str(folder), **changes}))
+    train_run(make_recipe(**{**values, "out": str(folder), **changes}))
     return folder
 
 
@@ -49,7 +49,7 @@ def test_every_checkpoint_of_the_first_release_gives_its_stored_result(tree_for_
 def test_what_was_trained_on_samples_is_tested_layer_by_layer(tree_for_every_name, tmp_path):
     common = {"models": ("mlp",), "epochs": 1, "num_splits": 1, "num_layers": 2, "device": "cpu"}
     for name, neighbors in (("samples", (3, 3)), ("whole", None)):
-        train_run(Recipe(**common, neighbors=neighbors, out=str(tmp_path / name)))
+        train_run(make_recipe(**common, neighbors=neighbors, out=str(tmp_path / name)))
         cell = Cell("mlp", 0, 0)
         _, task = load_training(tmp_path / name, cell, tree_for_every_name, torch.device("cpu"))
         assert isinstance(task, SampledNodeTask) == (neighbors is not None)
@@ -89,6 +89,6 @@ def test_not_a_run(tmp_path, tree_for_every_name):
         evaluate_run(tmp_path / "nowhere")
     with pytest.raises(InputError, match="recipe cannot be read"):
         evaluate_run(tmp_path)
-    (tmp_path / "recipe.json").write_text(json.dumps(Recipe().as_dict()))
+    (tmp_path / "recipe.json").write_text(json.dumps(Recipe().flat()))
     with pytest.raises(InputError, match="has no finished training"):
         evaluate_run(tmp_path)

@@ -12,7 +12,7 @@ from hkconv.errors import InputError
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.evaluate import evaluate_run
 from hkconv.tasks.own_data import find_schema
-from hkconv.tasks.recipe import Recipe, make_recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, train_run
 
 
@@ -27,7 +27,7 @@ def papers(tmp_path):
 
 def quick(papers, out, **changes):
     values = {"models": ("mlp", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
-    return Recipe(**{**values, "dataset": str(papers), "out": str(out), **changes})
+    return make_recipe(**{**values, "dataset": str(papers), "out": str(out), **changes})
 
 
 def weights_of(folder):
@@ -50,9 +50,9 @@ def test_a_run_keeps_what_it_learned_of_the_data(papers, tmp_path):
 
 def test_a_run_without_a_folder_is_called_after_the_data(papers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    summary = train_run(Recipe(dataset="papers", models=("mlp",), epochs=1, num_splits=1, device="cpu"))
+    summary = train_run(make_recipe(dataset="papers", models=("mlp",), epochs=1, num_splits=1, device="cpu"))
     assert re.fullmatch(r"runs/papers-\d{8}-\d{6}", str(summary.folder))
-    assert read_recipe(summary.folder).dataset == str(papers)
+    assert read_recipe(summary.folder).data.dataset == str(papers)
 
 
 class Interrupt(Reporter):
@@ -66,7 +66,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(papers, tmp_path, monkeypa
     # From another folder, and although other splits would be drawn now.
     monkeypatch.chdir("/")
     monkeypatch.setattr("hkconv.data.own.loading.FRACTIONS", {"node": (0.2, 0.4, 0.4)})
-    train_run(make_recipe({**read_recipe(tmp_path / "half").as_dict(), "out": str(tmp_path / "half")}), resume=True)
+    train_run(read_recipe(tmp_path / "half").replace(out=str(tmp_path / "half")), resume=True)
     assert weights_of(tmp_path / "half") == weights_of(tmp_path / "whole")
 
 
@@ -98,7 +98,7 @@ def test_data_that_moved_are_found_again(papers, tmp_path):
     with refused("papers do not exist"):
         evaluate_run(tmp_path / "run")
     assert all(entry.agrees for entry in evaluate_run(tmp_path / "run", data=str(tmp_path / "elsewhere")))
-    moved = make_recipe({**read_recipe(tmp_path / "run").as_dict(), "data": str(tmp_path / "elsewhere")})
+    moved = read_recipe(tmp_path / "run").replace(data=str(tmp_path / "elsewhere"))
     assert len(train_run(moved, resume=True).cells) == 2
     with refused("data is the folder of named datasets"):
         load_dataset(quick(tmp_path / "elsewhere", tmp_path / "new", data=str(tmp_path)))

@@ -13,7 +13,7 @@ from hkconv.tasks import predict, run
 from hkconv.tasks.building import model_config
 from hkconv.tasks.layerwise import all_neighbor_logits
 from hkconv.tasks.predict import predict_run
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 
 
@@ -24,7 +24,7 @@ def refused(message):
 def trained(data, out, **changes):
     values = {"models": ("gcn",), "epochs": 20, "lr": 0.05, "num_splits": 1, "hidden_dim": 4, "device": "cpu"}
     values |= {"num_layers": 2, "dropout": 0.2}
-    return train_run(Recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
+    return train_run(make_recipe(**{**values, "dataset": str(data), "out": str(out), **changes}))
 
 
 @pytest.fixture

@@ -1,35 +1,72 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 
 import first_release
 import pytest
 from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 
-from hkconv.data.protocols import CHOICES
+from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import (
-    FIRST_RELEASE,
-    OPTIONS_OF_PAPER,
-    PROTOCOL_NAMES,
-    Recipe,
-    make_recipe,
-    read_recipe_file,
-    upgraded,
-)
+from hkconv.models.options import OPTIONS_OF_PAPER, HKNOptions
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe, read_recipe_file, upgraded
 
 
 def test_defaults_are_valid_and_fit_in_json():
     recipe = Recipe()
-    assert (recipe.dataset, recipe.models, recipe.form, recipe.seeds) == ("tree", ("hkn", "mlp", "gcn"), "views", 1)
-    assert (recipe.root, recipe.norm, recipe.hidden_act, recipe.readout, recipe.reach) == (False, *[None] * 4)
-    assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+    assert (recipe.data.dataset, recipe.model.models, recipe.optim.seeds) == ("tree", ("hkn", "mlp", "gcn"), 1)
+    hkn = recipe.model.hkn
+    assert (hkn.form, hkn.root, hkn.norm, hkn.hidden_act, hkn.readout, hkn.reach) == ("views", False, *[None] * 4)
+    assert make_recipe(json.loads(json.dumps(recipe.flat()))) == recipe
 
 
-def test_protocols_are_those_of_the_data():
-    assert PROTOCOL_NAMES == CHOICES
+def test_a_name_occurs_once_in_all_groups():
+    groups = Recipe.groups().values()
+    assert len(Recipe.options()) == sum(len(group.options()) for group in groups)
+    assert list(Recipe.options()) == list(Recipe().flat()) == [name for group in groups for name in group.options()]
+
+
+def test_by_group_or_by_name_it_is_the_same():
+    flat = make_recipe({"dataset": "texas", "data": "there", "form": "paper", "dropout": 0.1, "lr": "1e-3", "out": "o"})
+    assert flat == make_recipe(
+        {
+            "data": {"dataset": "texas"},
+            "model": {"dropout": 0.1, "hkn": {"form": "paper"}},
+            "optim": {"lr": 1e-3},
+            "runtime": {"data": "there", "out": "o"},
+        }
+    )
+    assert flat == make_recipe({"model": {"form": "paper", "dropout": 0.5}, "lr": 0.001}, dropout=0.1).replace(
+        dataset="texas", data="there", out="o"
+    )
+    assert (flat.data.dataset, flat.runtime.data, flat.model.hkn.form) == ("texas", "there", "paper")
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"optim": {"dropout": 0.1}}, "unknown key 'dropout' in optim of the recipe; accepted: lr, "),
+        (
+            {"model": {"hkn": {"forn": "paper"}}},
+            "unknown key 'forn' in hkn of model of the recipe; did you mean 'form",
+        ),
+        ({"lr": 0.1, "optim": {"lr": 0.1}}, "lr is given twice in the recipe"),
+        ({"optim": 3}, "optim of the recipe must hold keys and values, got 3"),
+        ({"hkn": {"form": "paper"}}, "unknown key 'hkn' in the recipe"),
+    ],
+)
+def test_groups_that_cannot_be(values, message):
+    with pytest.raises(InputError, match=message):
+        make_recipe(values)
+
+
+def test_results_depend_on_every_group_but_runtime():
+    recipe = make_recipe(lr=0.1, kernel_size=3)
+    elsewhere = recipe.replace(device="cuda:1", capture=True, compile=True, keep_every=1, data="there", out="o")
+    assert elsewhere != recipe and elsewhere.identity() == recipe.identity()
+    assert {*recipe.identity(), *RuntimeOptions.options()} == set(recipe.flat())
+    assert recipe.replace(lr=0.2).identity() != recipe.identity()
 
 
 def test_needs_no_torch():
@@ -39,13 +76,8 @@ def test_needs_no_torch():
 
 def test_text_is_read_as_a_person_means_it():
     recipe = make_recipe({"lr": "1e-3", "models": "gcn, mlp", "act": "none", "curvature": -2, "task": None})
-    assert (recipe.lr, recipe.models, recipe.act, recipe.curvature, recipe.task) == (
-        1e-3,
-        ("gcn", "mlp"),
-        None,
-        -2.0,
-        None,
-    )
+    assert (recipe.optim.lr, recipe.model.models, recipe.data.task) == (1e-3, ("gcn", "mlp"), None)
+    assert (recipe.model.hkn.act, recipe.model.hkn.curvature) == (None, -2.0)
 
 
 @pytest.mark.parametrize(
@@ -111,36 +143,36 @@ def test_a_value_that_cannot_be(key, value, accepted):
 def test_neighbours_as_text_as_a_list_and_back():
     for given in ("15, -1", [15, -1], (15, -1)):
         recipe = make_recipe({"neighbors": given, "num_layers": 2})
-        assert recipe.neighbors == (15, -1)
-        assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
-    assert make_recipe({"neighbors": "none"}).neighbors is None
+        assert recipe.optim.neighbors == (15, -1)
+        assert make_recipe(json.loads(json.dumps(recipe.flat()))) == recipe
+    assert make_recipe({"neighbors": "none"}).optim.neighbors is None
     with pytest.raises(InputError, match="neighbors must have a number for each of the 3 layers, got 2"):
         make_recipe({"neighbors": "15,10", "num_layers": 3})
 
 
 def test_none_is_a_word_where_the_form_has_something():
     """And what it always was where nothing is said by it: a file may hold either."""
-    recipe = make_recipe({"norm": "none", "hidden_act": "none", "act": "none", "readout": "none", "reach": "none"})
-    assert (recipe.norm, recipe.hidden_act) == ("none", "none")
-    assert (recipe.act, recipe.readout, recipe.reach) == (None, None, None)
-    assert (make_recipe({"norm": None}).norm, make_recipe({"hidden_act": None}).hidden_act) == (None, None)
+    hkn = HKNOptions(norm="none", hidden_act="none", act="none", readout="none", reach="none")
+    assert (hkn.norm, hkn.hidden_act) == ("none", "none")
+    assert (hkn.act, hkn.readout, hkn.reach) == (None, None, None)
+    assert (HKNOptions(norm=None).norm, HKNOptions(hidden_act=None).hidden_act) == (None, None)
 
 
 def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
     for name in OPTIONS_OF_PAPER:
         assert upgraded({name: first_release.RECIPE[name]}) == {**FIRST_RELEASE, name: first_release.RECIPE[name]}
         assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
-    for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().as_dict()):
+    for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().flat()):
         assert upgraded(values) == values
-    assert Recipe(**upgraded(first_release.RECIPE)).as_dict() == {**first_release.RECIPE, "form": "paper"}
+    assert make_recipe(upgraded(first_release.RECIPE)).flat() == {**first_release.RECIPE, "form": "paper"}
 
 
 def test_every_default_of_the_first_release_that_is_another_today_is_known():
     """The recipe of then says all of them but for what that run chose."""
     chosen = {"models", "epochs", "num_splits", "device"}
     then = {name: value for name, value in first_release.RECIPE.items() if name not in chosen}
-    now = make_recipe(upgraded({"root": True})).as_dict()
-    assert now != Recipe(form="paper", root=True).as_dict()
+    now = make_recipe(upgraded({"root": True})).flat()
+    assert now != make_recipe(form="paper", root=True).flat()
     assert {name: now[name] for name in then} == then
     assert now["epochs"] == 200 and now["num_splits"] == 3
 
@@ -148,7 +180,7 @@ def test_every_default_of_the_first_release_that_is_another_today_is_known():
 def test_an_unknown_key_gets_the_nearest():
     with pytest.raises(InputError, match="unknown key 'hiden_dim' in the recipe; did you mean 'hidden_dim'"):
         make_recipe({"hiden_dim": 3})
-    with pytest.raises(InputError, match=f"accepted: dataset, .*{fields(Recipe)[-1].name}"):
+    with pytest.raises(InputError, match=f"accepted: dataset, .*{list(Recipe.options())[-1]}"):
         make_recipe({"xyzzy": 3})
 
 
@@ -156,7 +188,7 @@ def test_yaml(tmp_path):
     file = tmp_path / "recipe.yaml"
     file.write_text("dataset: texas\nlr: 1e-3\nmodels: [hkn]\nact: null\n")
     recipe = make_recipe(read_recipe_file(file))
-    assert (recipe.dataset, recipe.lr, recipe.models) == ("texas", 1e-3, ("hkn",))
+    assert (recipe.data.dataset, recipe.optim.lr, recipe.model.models) == ("texas", 1e-3, ("hkn",))
     file.write_text("")
     assert read_recipe_file(file) == {}
 
@@ -166,14 +198,17 @@ def test_yaml_of_the_first_release(tmp_path):
     file = tmp_path / "recipe.yaml"
     file.write_text("dataset: texas\nroot: true\nlr: 0.1\n")
     then = make_recipe(upgraded(read_recipe_file(file)))
-    assert (then.form, then.root, then.lr, then.dataset) == ("paper", True, 0.1, "texas")
-    assert (then.hidden_dim, then.num_layers, then.dropout, then.readout) == (16, 2, 0.2, "last")
-    assert then == Recipe(**{**FIRST_RELEASE, "dataset": "texas", "lr": 0.1}) != Recipe(dataset="texas", lr=0.1)
+    model, hkn = then.model, then.model.hkn
+    assert (hkn.form, hkn.root, then.optim.lr, then.data.dataset) == ("paper", True, 0.1, "texas")
+    assert (model.hidden_dim, model.num_layers, model.dropout, hkn.readout) == (16, 2, 0.2, "last")
+    assert then == make_recipe(FIRST_RELEASE, dataset="texas", lr=0.1) != make_recipe(dataset="texas", lr=0.1)
+    file.write_text("data: {dataset: texas}\nmodel: {hkn: {root: true}}\noptim: {lr: 0.1}\n")
+    assert make_recipe(upgraded(read_recipe_file(file))) == then
     file.write_text("dataset: texas\nlr: 0.1\nmass: true\n")
     now = make_recipe(upgraded(read_recipe_file(file)))
-    assert now == Recipe(dataset="texas", lr=0.1, mass=True)
+    assert now == make_recipe(dataset="texas", lr=0.1, mass=True)
     file.write_text("form: paper\nroot: true\n")
-    assert make_recipe(upgraded(read_recipe_file(file))) == Recipe(form="paper", root=True)
+    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(form="paper", root=True)
 
 
 @pytest.mark.parametrize(
@@ -238,10 +273,10 @@ def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content):
         make_recipe(read_recipe_file(path))
 
 
-@fuzzed(values=changed(Recipe().as_dict()))
+@fuzzed(values=changed(Recipe().flat()))
 def test_whatever_the_values_are_only_input_errors_come_out(values):
     with input_errors_alone():
-        json.dumps(make_recipe(values if isinstance(values, dict) else {}).as_dict())
+        json.dumps(make_recipe(values if isinstance(values, dict) else {}).flat())
 
 
 def test_yaml_runs_nothing(tmp_path):

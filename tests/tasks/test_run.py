@@ -17,9 +17,10 @@ from hkconv.engine.devices import describe_device
 from hkconv.engine.reporting import Reporter
 from hkconv.engine.unfinished import FILE
 from hkconv.errors import InputError
+from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks import building, run
 from hkconv.tasks.evaluate import evaluate_run
-from hkconv.tasks.recipe import FIRST_RELEASE, OPTIONS_OF_PAPER, Recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.run import read_history, read_recipe, read_result, train_cell, train_run, trained_cells
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import NodeTask, make_task
@@ -29,7 +30,7 @@ OF_PAPER = {"act": "relu", "relative": False, "attention": "distance"}
 
 def quick(folder, **changes):
     values = {"models": ("mlp", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 4, "num_layers": 2, "device": "cpu"}
-    return Recipe(**{**values, "out": str(folder), **changes})
+    return make_recipe(**{**values, "out": str(folder), **changes})
 
 
 class Recorder(Reporter):

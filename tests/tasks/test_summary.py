@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.summary import Cell, CellResult, RunSummary, Spread, Unlearned, find_unlearned
 
 
@@ -26,7 +26,7 @@ def test_rows_follow_the_recipe_and_leave_interrupted_trainings_out():
     cells = [make_result("mlp", 0, 0.6), make_result("mlp", 1, 0.8), make_result("hkn", 0, 0.1, interrupted=True)]
     summary = RunSummary(
         folder=Path("run"),
-        recipe=Recipe(models=("hkn", "mlp")),
+        recipe=make_recipe(models=("hkn", "mlp")),
         dataset={"name": "tree"},
         metric="accuracy",
         chance_rule="majority class",

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 
 
 def _trained(folder: Path, **options) -> Path:
     values = {"models": ("hkn", "gcn"), "epochs": 3, "num_splits": 2, "hidden_dim": 3, "num_layers": 3, "device": "cpu"}
-    train_run(Recipe(**values, **options, out=str(folder)))
+    train_run(make_recipe(**values, **options, out=str(folder)))
     return folder
 
 

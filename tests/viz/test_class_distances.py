@@ -11,7 +11,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.tasks import building
 from hkconv.tasks.building import load_dataset
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, train_run
 from hkconv.viz import class_distances_figure
 from hkconv.viz.class_distances import mean_distances
@@ -46,7 +46,9 @@ def test_entries_are_the_mean_distances_of_both_trainings(run):
     axes, bar = class_distances_figure(run, device="cpu").axes
     assert axes.images[0].get_array().data == pytest.approx(expected, abs=1e-4)
     assert axes.get_title() == "tree, hkn, 2 trainings"
-    across = {"views": "centre of class, last of 4 readouts", "paper": "centre of class"}[read_recipe(run).form]
+    across = {"views": "centre of class, last of 4 readouts", "paper": "centre of class"}[
+        read_recipe(run).model.hkn.form
+    ]
     assert (axes.get_xlabel(), bar.get_ylabel()) == (across, "mean distance")
     assert {text.get_text() for text in axes.texts if text.get_position() == (0, 1)} == {f"{expected[1, 0]:.2f}"}
 
@@ -64,7 +66,7 @@ def test_a_graphs_distance_is_that_of_its_centroid(tmp_path, monkeypatch, form):
     monkeypatch.setattr(building, "load", lambda *_, **__: shapes)
     with torch.enable_grad():
         values = {"models": ("hkn",), "form": form, "epochs": 1, "num_splits": 1, "hidden_dim": 3, "device": "cpu"}
-        train_run(Recipe(**values, out=str(tmp_path / "run")))
+        train_run(make_recipe(**values, out=str(tmp_path / "run")))
     model, _ = load_checkpoint(tmp_path / "run" / "hkn" / "split0-seed0")
     pooled = [lorentz.centroid(model.encode(graph.x, graph.edge_index)) for graph in graphs[8:]]
     pairs = [(point, graph.y) for point, graph in zip(pooled, graphs[8:])]

@@ -7,7 +7,7 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import dist
 from hkconv.tasks.building import load_dataset
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, read_result, train_run
 from hkconv.tasks.summary import Cell
 from hkconv.viz.trained_runs import Choice, choose_trainings, read_answers
@@ -43,7 +43,7 @@ def test_distances_are_those_of_the_last_readout(run):
     points = model.encode(dataset.graph.x, dataset.graph.edge_index)[dataset.splits[1].test]
     answers = read_answers(run, Choice("hkn", 1), device="cpu")
     assert torch.allclose(answers.distances, dist(points[:, None], model.distance.centers), atol=1e-5)
-    if recipe.form == "paper":
+    if recipe.model.hkn.form == "paper":
         assert answers.layers_read == 1
         assert torch.equal(answers.distances.argmin(1), answers.predicted)
     else:
@@ -98,7 +98,7 @@ def test_runs_that_cannot_be_drawn(run, tmp_path):
 
 
 def test_links_have_no_classes(tmp_path):
-    recipe = Recipe(task="link", models=("gcn",), epochs=1, num_splits=1, hidden_dim=3, device="cpu")
-    summary = train_run(Recipe(**{**recipe.as_dict(), "models": ("gcn",), "out": str(tmp_path / "links")}))
+    recipe = make_recipe(task="link", models=("gcn",), epochs=1, num_splits=1, hidden_dim=3, device="cpu")
+    summary = train_run(make_recipe({**recipe.flat(), "models": ("gcn",), "out": str(tmp_path / "links")}))
     with pytest.raises(InputError, match="has no classes to compare: its task is scored by ROC-AUC"):
         read_answers(summary.folder, Choice(), device="cpu")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from torch_geometric.data import Data
 from hkconv.data.catalog import CATALOG
 from hkconv.data.checks import UNKNOWN, check_disjoint, check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, GraphDataset, NodeDataset, Split
+from hkconv.data.options import DataOptions
 from hkconv.data.own.archives import read_archive
 from hkconv.data.own.features import Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
@@ -30,16 +30,6 @@ SAVED = (".pt", ".pth")
 ARCHIVE = ".npz"
 # Train, validation and test where the data do not say.
 FRACTIONS = {"node": (0.6, 0.2, 0.2), "graph": (0.8, 0.1, 0.1)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """What is done to graphs before a model sees them, in training and in prediction alike; see
-    :func:`hkconv.data.load`. Here ``undirected`` holds for the graphs of a graph task too."""
-
-    undirected: bool = True
-    normalize_features: bool = False
-    log_features: bool = False
 
 
 def is_own(name: str) -> bool:
@@ -89,7 +79,7 @@ def load_own(
     split_file: str | os.PathLike[str] | None = None,
     num_splits: int = 10,
     seed: int = 0,
-    preparation: Preparation | None = None,
+    preparation: DataOptions | None = None,
 ) -> NodeDataset | GraphDataset:
     """Load own data to train on.
 
@@ -128,14 +118,14 @@ def load_own(
         answers_digest=own.answers_digest(),
     )
     splits = [_in_order(split) for split in _splits(own, classes, split_file, num_splits, seed)]
-    return _dataset(own, schema, splits, preparation or Preparation())
+    return _dataset(own, schema, splits, preparation or DataOptions())
 
 
 def load_again(
     path: str | os.PathLike[str],
     schema: Schema,
     split_file: str | os.PathLike[str],
-    preparation: Preparation,
+    preparation: DataOptions,
 ) -> NodeDataset | GraphDataset:
     """Load the data that a model was trained on; others are refused.
 
@@ -183,7 +173,7 @@ def read_like(path: str | os.PathLike[str], schema: Schema) -> OwnGraphs:
     return own
 
 
-def prepared_graphs(own: OwnGraphs, preparation: Preparation) -> list[Data]:
+def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
     """The graphs as a model sees them.
 
     Args:
@@ -231,7 +221,7 @@ def _in_order(split: Split) -> Split:
 
 
 def _dataset(
-    own: OwnGraphs, schema: Schema, splits: list[Split], preparation: Preparation
+    own: OwnGraphs, schema: Schema, splits: list[Split], preparation: DataOptions
 ) -> NodeDataset | GraphDataset:
     graphs = prepared_graphs(own, preparation)
     labels = _numbered(own, schema.classes)

@@ -21,7 +21,6 @@ from hkconv.nn import HDistance, HKBlock, HKConv, TwoWayConv
 from hkconv.nn.centroid import pool_with_mass
 from hkconv.tasks.building import describe_dataset, load_dataset
 from hkconv.tasks.evaluate import check_same_data
-from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import METRICS_FILE, list_cells, read_recipe, read_result
 from hkconv.tasks.summary import CellResult
 from hkconv.tasks.tasks import GRAPHS_AT_ONCE, Dataset
@@ -47,7 +46,7 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     folder = Path(folder)
     recipe = read_recipe(folder)
     if data is not None:
-        recipe = make_recipe({**recipe.as_dict(), "data": data})
+        recipe = recipe.replace(data=data)
     finished = [
         read_result(folder, cell) for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()
     ]

@@ -7,7 +7,8 @@ import torch
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset
-from hkconv.data.own.loading import Preparation, is_own, load_again, load_own, prepared_graphs, read_like, read_own
+from hkconv.data.options import DataOptions
+from hkconv.data.own.loading import is_own, load_again, load_own, prepared_graphs, read_like, read_own
 from hkconv.data.split_files import write_masks
 from hkconv.errors import InputError
 
@@ -82,7 +83,7 @@ def test_graphs_are_prepared(folder):
     graph = load_own(folder).graph
     found = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight.tolist()))
     assert found == {pair: float(n) for n in range(109) for pair in ((n, n + 1), (n + 1, n))}
-    as_listed = load_own(folder, preparation=Preparation(undirected=False, log_features=True)).graph
+    as_listed = load_own(folder, preparation=DataOptions(undirected=False, log_features=True)).graph
     assert as_listed.edge_index.size(1) == 109
     torch.testing.assert_close(as_listed.x[:, 0], torch.log1p(torch.arange(110.0) % 7))
 
@@ -127,7 +128,7 @@ def test_labels_are_needed_to_train(folder):
 def test_the_same_data_are_loaded_again_and_changed_ones_refused(folder, tmp_path):
     dataset = load_own(folder, num_splits=2)
     (tmp_path / "splits.npz").write_bytes(write_masks(dataset.splits, 110))
-    again = load_again(folder, dataset.schema, tmp_path / "splits.npz", Preparation())
+    again = load_again(folder, dataset.schema, tmp_path / "splits.npz", DataOptions())
     assert torch.equal(again.graph.x, dataset.graph.x) and torch.equal(again.labels, dataset.labels)
     assert torch.equal(again.graph.edge_weight, dataset.graph.edge_weight)
     for ours, theirs in zip(again.splits, dataset.splits):
@@ -139,7 +140,7 @@ def test_the_same_data_are_loaded_again_and_changed_ones_refused(folder, tmp_pat
     ):
         (folder / "nodes.csv").write_text(nodes.replace(before, after))
         with refused(f"own data {folder} have changed since they were trained on: other {what}"):
-            load_again(folder, dataset.schema, tmp_path / "splits.npz", Preparation())
+            load_again(folder, dataset.schema, tmp_path / "splits.npz", DataOptions())
 
 
 def test_data_of_another_kind_or_size_are_refused(folder, graphs, tmp_path):
@@ -164,7 +165,7 @@ def test_data_of_another_kind_or_size_are_refused(folder, graphs, tmp_path):
 def test_preparing_leaves_what_was_read(graphs):
     own = read_own(graphs)
     digest = own.graphs_digest()
-    prepared_graphs(own, Preparation(normalize_features=True))
+    prepared_graphs(own, DataOptions(normalize_features=True))
     assert own.graphs_digest() == digest
 
 

@@ -9,7 +9,7 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import dist, lift
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 from hkconv.viz.explorer.page import describe_scene, render_page, write_page
 from hkconv.viz.explorer.run_scene import read_run_scene
@@ -77,6 +77,6 @@ def test_a_place_that_cannot_be_written(scene, tmp_path):
 @pytest.mark.parametrize(("dataset", "most"), [("texas", 2e6), ("pubmed", 12e6)])
 def test_pages_of_real_graphs_stay_small(real_data, tmp_path, dataset, most):
     options = {"models": ("hkn",), "epochs": 1, "num_splits": 1, "device": "cpu", "data": str(real_data)}
-    train_run(Recipe(dataset=dataset, **options, out=str(tmp_path / "run")))
+    train_run(make_recipe(dataset=dataset, **options, out=str(tmp_path / "run")))
     write_page(read_run_scene(tmp_path / "run"), tmp_path / "page.html")
     assert 50_000 < (tmp_path / "page.html").stat().st_size < most

@@ -9,7 +9,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import centroid, dist, lift
 from hkconv.tasks import building
-from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 from hkconv.viz.explorer.run_scene import read_run_scene
 
@@ -32,7 +32,7 @@ def train(monkeypatch, tmp_path):
         folder = tmp_path / RUN
         values = {"models": ("hkn",), "epochs": 2, "num_splits": len(dataset.splits), "device": "cpu"}
         sizes = {"hidden_dim": 5, "num_layers": 3}
-        return train_run(Recipe(**{**values, **sizes, **changes}, out=str(folder))), folder
+        return train_run(make_recipe(**{**values, **sizes, **changes}, out=str(folder))), folder
 
     return run
 

@@ -1,15 +1,18 @@
-"""Checked fields of a dataclass: what each accepts, what it is for, and how its value is read from text.
+"""Groups of checked options: what each field accepts, what it is for, and how its value is read from text.
 
-From these come the checks of a recipe, the options of a command and their help, in one place.
+From a field come its check, its key in a YAML file, the option of a command and its help. The groups are defined by
+their owners: :class:`hkconv.data.options.DataOptions`, :class:`hkconv.models.options.ModelOptions`,
+:class:`hkconv.engine.settings.OptimOptions` and :class:`hkconv.engine.settings.RuntimeOptions`. Nothing here imports
+PyTorch, so that the command line starts quickly.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import Field as DataclassField
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from typing import Any, Self
 
-from hkconv.errors import InputError
+from hkconv.errors import InputError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -120,16 +123,83 @@ def rule_field(default: Any, rule: Rule) -> Any:
     return field(default=default, metadata={"rule": rule})
 
 
-def rule_of(entry: DataclassField) -> Rule:
+def rule_of(entry: Field) -> Rule:
     """What a field accepts."""
     return entry.metadata["rule"]
 
 
 def check_fields(values: Any) -> None:
-    """Replace every field of a frozen dataclass by its checked value.
-
-    Args:
-        values: an instance, all of whose fields have rules.
-    """
+    """Replace every field of a frozen dataclass that has a rule by its checked value."""
     for entry in fields(values):
-        object.__setattr__(values, entry.name, rule_of(entry).check(entry.name, getattr(values, entry.name)))
+        if "rule" in entry.metadata:
+            object.__setattr__(values, entry.name, rule_of(entry).check(entry.name, getattr(values, entry.name)))
+
+
+class Options:
+    """Base of a group: a frozen dataclass of fields with rules and of groups, in which a name occurs once."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    @cache
+    def groups(cls) -> dict[str, type["Options"]]:
+        """Its fields that are groups."""
+        kinds = {entry.name: entry.type for entry in fields(cls)}  # type: ignore[arg-type]  # a subclass is a dataclass
+        return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Options)}
+
+    @classmethod
+    @cache
+    def options(cls) -> dict[str, Field]:
+        """Its other fields and those of its groups by their names, in the order of the groups."""
+        found: dict[str, Field] = {}
+        for entry in fields(cls):  # type: ignore[arg-type]
+            found |= cls.groups()[entry.name].options() if entry.name in cls.groups() else {entry.name: entry}
+        return found
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The group with some values by the names of its options; values of others are left alone."""
+        own = {entry.name: values[entry.name] for entry in fields(cls) if entry.name in values}  # type: ignore[arg-type]
+        return cls(**{**own, **{name: inner.of(values) for name, inner in cls.groups().items()}})
+
+    @classmethod
+    def flattened(cls, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Values by the names of fields, unchecked, from some by those names or in mappings by the names of groups.
+
+        Args:
+            values: such as ``{"lr": 0.1}`` or ``{"optim": {"lr": 0.1}}``.
+            where: what they are of, for errors.
+
+        Returns:
+            The values; an :class:`InputError` names an unknown key with the nearest known one.
+        """
+        flat: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in cls.groups() and isinstance(value, Mapping):
+                found = cls.groups()[key].flattened(value, f"{key} of {where}")
+            elif key in cls.options():
+                found = {key: value}
+            elif key in cls.groups():
+                raise InputError(f"{key} of {where} must hold keys and values, got {value!r}")
+            else:
+                raise InputError(f"unknown key {key!r} in {where}; {did_you_mean(key, cls.options())}")
+            for name in found:
+                if name in flat:
+                    raise InputError(f"{name} is given twice in {where}")
+            flat |= found
+        return flat
+
+    def flat(self) -> dict[str, Any]:
+        """All values by the names of fields, as JSON can hold them."""
+        found: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Options):
+                found |= value.flat()
+            else:
+                found[name] = list(value) if isinstance(value, tuple) else value
+        return found
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with other values of some fields, of those of its groups too."""
+        return self.of({**self.flat(), **self.flattened(changes, type(self).__name__)})

@@ -1,0 +1,27 @@
+"""The data of a run as options; importable without PyTorch."""
+
+from dataclasses import dataclass
+
+from hkconv.models.options import TASKS
+from hkconv.options import Options, choice, flag, text, whole
+
+CLEAN, PUBLISHED = "clean", "published"
+# The protocols that a user can choose from.
+CHOICES = (CLEAN, PUBLISHED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """A dataset, how it is divided, and what is done to its graphs before a model sees them; see
+    :func:`hkconv.data.load`. Of own data ``undirected`` holds for the graphs of a graph task too."""
+
+    dataset: str = text(
+        "tree", "the name of a dataset or a path", "Dataset, `hkconv datasets` lists them; or own data."
+    )
+    task: str | None = choice(None, TASKS, "Task; by default the dataset's usual one.", optional=True)
+    protocol: str = choice(CLEAN, CHOICES, "Disjoint splits, or those of the paper's code, which overlap.")
+    split_file: str | None = text(None, "a file", "JSON or .npz file with your own splits.", optional=True)
+    num_splits: int = whole(3, 1, "How many of the dataset's splits to train on; OGB's have one.")
+    undirected: bool = flag(True, "Give every edge both directions.")
+    normalize_features: bool = flag(False, "Divide each row of features by its sum.")
+    log_features: bool = flag(False, "Take sign(x) log(1 + |x|) of every feature.")

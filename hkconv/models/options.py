@@ -1,0 +1,69 @@
+"""The models of a run as options; importable without PyTorch."""
+
+from dataclasses import dataclass, field
+
+from hkconv.models import MODELS
+from hkconv.options import Options, Rule, choice, flag, number, rule_field, whole
+
+TASKS = ("node", "graph", "link")
+# HKN and two plain models for scale: what a run of a minute or two can afford.
+DEFAULT_MODELS = ("hkn", "mlp", "gcn")
+# The options that only the paper's form of HKN has.
+OPTIONS_OF_PAPER = ("act", "relative", "attention", "root", "directions")
+
+
+def _are_models(names: tuple[str, ...]) -> bool:
+    return 0 < len(names) == len(set(names)) and set(names) <= set(MODELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HKNOptions(Options):
+    """What :class:`hkconv.models.HKN` alone can be told: its arguments, by their names."""
+
+    form: str = choice("views", ("views", "paper"), "HKN: three views of a neighbourhood, or the paper's layer alone.")
+    kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
+    act: str | None = choice(None, ("relu",), "HKN, paper: activation before a kernel's linear map.", optional=True)
+    points: str = choice("optimal", ("optimal", "random", "trainable"), "HKN: where kernel points come from.")
+    relative: bool = flag(True, "HKN, paper: features relative to the centre of a neighbourhood.")
+    attention: str | None = choice(None, ("distance",), "HKN, paper: learned weights of neighbours.", optional=True)
+    root: bool = flag(False, "HKN, paper: a branch for a node's own features.")
+    mass: bool = flag(False, "HKN: keep the mass of a centroid.")
+    directions: bool = flag(False, "HKN, paper: a convolution for each direction of the edges; with --no-undirected.")
+    structure: bool = flag(False, "HKN: rows of the adjacency as further features; node task.")
+    reach: float | None = number(
+        None,
+        "a number above 0",
+        lambda value: value > 0,
+        "HKN: the farthest that features are placed from the origin; of views 5.",
+        optional=True,
+    )
+    norm: str | None = choice(
+        None, ("batch", "layer", "none"), "HKN: normalisation in every layer; of views batch.", optional=True
+    )
+    hidden_act: str | None = choice(
+        None, ("relu", "none"), "HKN: activation after every layer; of views relu.", optional=True
+    )
+    readout: str | None = choice(
+        None, ("last", "all"), "HKN: layers that the answer is read off; of views all.", optional=True
+    )
+    curvature: float = number(-1.0, "a number below 0", lambda value: value < 0, "HKN: curvature of the space.")
+    learn_curvature: bool = flag(False, "HKN: learn the curvature of every layer.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """Models to train, what all of them can be told, and what HKN alone can be."""
+
+    models: tuple[str, ...] = rule_field(
+        DEFAULT_MODELS,
+        Rule(tuple, f"different names from {', '.join(MODELS)}", _are_models, "Models to train, with commas."),
+    )
+    hidden_dim: int = whole(64, 1, "Width of the layers.")
+    num_layers: int = whole(2, 1, "Number of layers.")
+    dropout: float = number(0.5, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
+    hkn: HKNOptions = field(default_factory=HKNOptions)
+
+    def arguments(self, model: str) -> dict[str, object]:
+        """The arguments of a model's constructor that are options, by their names."""
+        shared = {name: value for name, value in vars(self).items() if name not in ("models", "hkn")}
+        return {**shared, **vars(self.hkn)} if model == "hkn" else shared
