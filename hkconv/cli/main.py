@@ -22,6 +22,7 @@ from hkconv.cli.plot import plot
 from hkconv.cli.points import points
 from hkconv.cli.predict import predict
 from hkconv.cli.probe import probe
+from hkconv.cli.recipe_options import GroupedCommand
 from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
@@ -106,12 +107,12 @@ def hyperbolic_kernel_convolution(
     """
 
 
-app.command()(train)
+app.command(cls=GroupedCommand)(train)
 app.command()(evaluate)
 app.command()(predict)
 app.command()(serve)
 app.command()(export)
-app.command()(search)
+app.command(cls=GroupedCommand)(search)
 app.command()(datasets)
 app.command()(audit)
 app.command()(hyperbolicity)

@@ -1,21 +1,54 @@
 """The fields of :class:`~hkconv.tasks.recipe.Recipe` as options of a command, for typer to read."""
 
 import inspect
+from collections.abc import Collection
 from dataclasses import Field
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from hkconv.options import rule_of
+from hkconv.options import Options, rule_of
 
 ALIASES = {"models": ["--model"]}
 
 
-def recipe_option(entry: Field) -> inspect.Parameter:
+class GroupedCommand(TyperCommand):
+    """Command whose plain help lists its options group by group."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                title = "Arguments" if param.param_type_name == "argument" else "Options"
+                sections.setdefault(getattr(param, "rich_help_panel", None) or title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def recipe_options(recipe: type[Options], without: Collection[str] = ()) -> list[inspect.Parameter]:
+    """The options of a recipe as parameters of a command, group by group.
+
+    Args:
+        recipe: with groups alone.
+        without: names of options to leave out.
+    """
+    return [
+        recipe_option(entry, f"{group.capitalize()} options")
+        for group, options in recipe.groups().items()
+        for name, entry in options.options().items()
+        if name not in without
+    ]
+
+
+def recipe_option(entry: Field, panel: str | None = None) -> inspect.Parameter:
     """A field of a recipe as an option; the dataset as an argument.
 
     Args:
         entry: the field.
+        panel: heading in the help.
 
     Returns:
         A parameter that is None where the user says nothing, so that a recipe file shows through.
@@ -32,6 +65,7 @@ def recipe_option(entry: Field) -> inspect.Parameter:
         help=rule.help,
         show_default=_shown_default(name, entry.default),
         metavar="|".join(words) if rule.choices else None,
+        rich_help_panel=panel,
     )
     return option(entry.name, kind, info)
 
@@ -44,7 +78,7 @@ def option(name: str, kind: type, info: Any) -> inspect.Parameter:
 
 
 def _shown_default(name: str, default: Any) -> str | bool:
-    if default is None:
+    if default in (None, ()):
         return False
     if isinstance(default, bool):
         return name if default else f"no-{name}"

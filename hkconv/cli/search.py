@@ -11,7 +11,7 @@ from rich.console import Console
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.cli.recipe_options import option, recipe_options
 from hkconv.errors import InputError
 from hkconv.models import MODELS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
@@ -79,9 +79,7 @@ def _signature() -> inspect.Signature:
         option("study", str, typer.Option(help="Name of the study in the storage.", show_default=False)),
         option("recipe", str, typer.Option(help="YAML file for what is not searched.", show_default=False)),
     ]
-    dataset, *others = (
-        recipe_option(entry) for name, entry in Recipe.options().items() if name not in (*NOT_OPTIONS, "out")
-    )
+    dataset, *others = recipe_options(Recipe, without=(*NOT_OPTIONS, "out"))
     out = option("out", str, typer.Option(help="Folder of the search; else one in searches/.", show_default=False))
     return inspect.Signature([dataset, *own, out, *others])
 

@@ -12,7 +12,7 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.cli.recipe_options import option, recipe_options
 from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
@@ -64,7 +64,7 @@ def _signature() -> inspect.Signature:
     """The signature that typer reads: the dataset, an option for each other field, and the two that name files."""
     recipe = option("recipe", str, typer.Option(help="YAML file with any of the options.", show_default=False))
     resume = option("resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False))
-    return inspect.Signature([*map(recipe_option, Recipe.options().values()), recipe, resume])
+    return inspect.Signature([*recipe_options(Recipe), recipe, resume])
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
