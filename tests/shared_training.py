@@ -17,11 +17,11 @@ from toy_translation import prepared, spoils, toy_recipe
 from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset, Split
 from hkconv.engine.distributed import ALONE, Processes, joined
-from hkconv.engine.loop import fit
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.language.log import read_log
 from hkconv.language.train import train_translator
+from hkconv.tasks.fitting import fit
 
 # Sizes that two processes do not divide; the last batch of 9 has a single graph, and so has the test.
 SIZES = (28, 7, 1)

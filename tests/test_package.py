@@ -25,7 +25,7 @@ PUBLIC_NAMES = (
     "hkconv.models.HKN",
     "hkconv.data.load",
     "hkconv.testing.assert_on_manifold",
-    "hkconv.engine.fit",
+    "hkconv.tasks.fit",
     "hkconv.viz.save_figure",
 )
 # What a command or a layer that does not need it would wait for, or fail without.

@@ -13,11 +13,12 @@ from hkconv.benchmarking.child import failure_line
 from hkconv.benchmarking.machine import header
 from hkconv.data.catalog import CATALOG
 from hkconv.engine.guard import DivergenceError
-from hkconv.engine.loop import FitResult, fit
+from hkconv.engine.loop import FitResult
 from hkconv.engine.seeds import seed_everything, stream_seed
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config
+from hkconv.tasks.fitting import fit
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset
 

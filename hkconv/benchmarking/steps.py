@@ -16,7 +16,7 @@ from hkconv.tasks.tasks import Dataset, make_task
 def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings) -> Callable[[], float]:
     """A call that trains one more epoch on the first split and returns its mean loss.
 
-    It takes the steps of :func:`hkconv.engine.loop.fit`, keeps what that keeps to trace a loss that is not finite,
+    It takes the steps of :func:`hkconv.tasks.fitting.fit`, keeps what that keeps to trace a loss that is not finite,
     and like that waits for a GPU once, at the end.
 
     Args:

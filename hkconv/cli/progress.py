@@ -7,14 +7,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hkconv.cli.output import percent
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.launch import find_place
 from hkconv.engine.loop import Epoch
-from hkconv.engine.reporting import Reporter
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.summary import Cell, CellResult
 
 
-class ProgressReporter(Reporter):
+class ProgressReporter(Callback):
     """Shows a run on standard error, so that standard output holds the result alone.
 
     Use it as a context manager: leaving it takes the bar away.

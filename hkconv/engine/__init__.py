@@ -9,10 +9,9 @@ from typing import Any
 _HOMES = {
     "CheckpointInfo": "checkpoint",
     "FitResult": "loop",
-    "Reporter": "reporting",
+    "Callback": "callbacks",
     "RiemannianAdam": "optimizer",
     "Settings": "settings",
-    "fit": "loop",
     "load_checkpoint": "checkpoint",
     "save_checkpoint": "checkpoint",
     "seed_everything": "seeds",

@@ -15,8 +15,8 @@ from torch import Tensor
 from hkconv.engine.precision import FULL, Precision
 from hkconv.engine.rewind import Rewind
 from hkconv.engine.step import train_step
+from hkconv.engine.task import Task
 from hkconv.errors import InputError
-from hkconv.tasks.tasks import Task
 
 # Libraries allocate and choose their algorithms in the first calls; a graph must find all of that done.
 WARM_UPS = 3
@@ -149,7 +149,7 @@ class CapturedMeasure:
 
     Args:
         model: the network.
-        measure: such as :meth:`~hkconv.tasks.tasks.Task.measure` of one part of the data.
+        measure: such as :meth:`~hkconv.engine.task.Task.measure` of one part of the data.
     """
 
     def __init__(self, model: torch.nn.Module, measure: Callable[[], Tensor]):

@@ -32,7 +32,7 @@ from hkconv.engine.seeds import stream_seed
 from hkconv.errors import InputError
 
 if TYPE_CHECKING:
-    from hkconv.tasks.tasks import Task
+    from hkconv.engine.task import Task
 
 Result = TypeVar("Result")
 

@@ -46,7 +46,7 @@ def whole_file(path: Path, what: str = "") -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
             raise
     except OSError as error:
-        raise _refusal(path, what, error) from None
+        raise write_refusal(path, what, error) from None
 
 
 def write_bytes(path: Path, content: bytes, what: str = "") -> None:
@@ -104,7 +104,7 @@ def append_json(path: Path, value: Any, what: str) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise _refusal(path, what, error) from None
+        raise write_refusal(path, what, error) from None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -164,7 +164,8 @@ def _append(handle: int, line: bytes) -> None:
         raise
 
 
-def _refusal(path: Path, what: str, error: OSError) -> InputError:
+def write_refusal(path: Path, what: str, error: OSError) -> InputError:
+    """Return the error of a file that cannot be written; ``what`` is the user's name for it."""
     return InputError(f"{what} {path} cannot be written ({error.strerror or error})".lstrip())
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from hkconv.engine.finite import Watch, first_non_finite, non_finite_parameter
 from hkconv.engine.rewind import Rewind
+from hkconv.engine.task import Task
 from hkconv.errors import InputError
-from hkconv.tasks.tasks import Task
 
 ADVICE = "a smaller lr may help, or for hkn a reach of 5 or norm layer"
 

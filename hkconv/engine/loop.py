@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from hkconv.data import LinkSplit, Split
-from hkconv.engine.capture import CapturedMeasure, CapturedSteps, check_capture
+from hkconv.engine.capture import CapturedMeasure, CapturedSteps
 from hkconv.engine.compilation import compiled
 from hkconv.engine.distributed import ALONE, LostProcessError, Processes, shared_step
 from hkconv.engine.finite import first_non_finite, largest_parameter
@@ -21,8 +20,7 @@ from hkconv.engine.precision import Precision
 from hkconv.engine.rewind import Rewind
 from hkconv.engine.settings import Settings
 from hkconv.engine.step import train_step
-from hkconv.tasks.layerwise import check_sampled
-from hkconv.tasks.tasks import Dataset, Score, Task, make_task
+from hkconv.engine.task import Score, Task
 
 if TYPE_CHECKING:
     from hkconv.engine.unfinished import Unfinished
@@ -71,16 +69,15 @@ class FitResult:
         return len(self.history)
 
 
-def fit(
+def train(
     model: torch.nn.Module,
-    dataset: Dataset,
-    split: Split | LinkSplit,
-    settings: Settings | None = None,
+    task: Task,
+    settings: Settings,
     on_epoch: Callable[[Epoch], None] | None = None,
     processes: Processes = ALONE,
     unfinished: "Unfinished | None" = None,
 ) -> FitResult:
-    """Train a model on one split, with early stopping, and leave it with its best weights.
+    """Train a model for a task, with early stopping, and leave it with its best weights.
 
     Ctrl-C ends the training early but in order, unless it comes before the end of the first epoch. The host waits
     for a GPU once an epoch, when it brings home that epoch's losses and scores. If one of them is not finite, the epoch
@@ -89,9 +86,8 @@ def fit(
     When one of several processes is lost, the first ends the training as after Ctrl-C; the others raise.
 
     Args:
-        model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
-        dataset: graphs and labels.
-        split: one of the dataset's.
+        model: a network that the task can call; its device and type are kept.
+        task: batches, loss and measure.
         settings: how to train.
         on_epoch: called after every epoch.
         processes: which train together, each on its part of every batch; all of them call this function.
@@ -101,8 +97,7 @@ def fit(
     Returns:
         Scores and history; a :class:`~hkconv.engine.guard.DivergenceError` if that did not help.
     """
-    settings = settings or Settings()
-    trainer = _Trainer(model, _checked_task(model, dataset, split, settings), settings, processes)
+    trainer = _Trainer(model, task, settings, processes)
     kept = (model, trainer.optimizer, trainer.task.generator, trainer.precision.scaler)
     progress = Progress() if unfinished is None else unfinished.restore(*kept)
     trainer.guard.recovery = progress.guard
@@ -135,7 +130,7 @@ def fit(
             raise
         interrupted, divergence = True, error
     told = trainer.guard.recovery if divergence is None else str(divergence)
-    result = _result(trainer, progress, split.test is not None, started, interrupted, told)
+    result = _result(trainer, progress, task.has_test, started, interrupted, told)
     if divergence is not None:
         divergence.best = result
         raise divergence
@@ -232,15 +227,6 @@ class _Trainer:
     def _measure(self) -> Tensor:
         """Metric and mean loss of the validation part, and the largest parameter."""
         return torch.cat([self.task.measure(self.runner, "val"), largest_parameter(self.model)])
-
-
-def _checked_task(model: torch.nn.Module, dataset: Dataset, split: Split | LinkSplit, settings: Settings) -> Task:
-    reference = next(model.parameters())
-    if settings.capture:
-        check_capture(reference.device, dataset.task, settings.groupings, model)
-    check_sampled(model, dataset.task, settings)
-    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
-    return make_task(dataset, split, reference, **batching)
 
 
 def _result(

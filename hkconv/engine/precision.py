@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hkconv.tasks.tasks import Task
+from hkconv.engine.task import Task
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hkconv.engine.precision import FULL, Precision
-from hkconv.tasks.tasks import Task
+from hkconv.engine.task import Task
 
 
 def train_step(

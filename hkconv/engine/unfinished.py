@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hkconv.engine.files import make_folder
 from hkconv.engine.loop import Best, Epoch, Progress
+from hkconv.engine.task import Score
 from hkconv.engine.tensor_files import by_part, check_shapes, read_tensors, write_tensors
 from hkconv.engine.training_state import (
     generator_tensors,
@@ -26,7 +27,6 @@ from hkconv.engine.training_state import (
     scaler_facts,
 )
 from hkconv.errors import InputError
-from hkconv.tasks.tasks import Score
 
 FILE = "unfinished.safetensors"
 PARTS = ("model", "best", "optimizer", "generator")

@@ -15,12 +15,12 @@ import yaml
 
 from hkconv import models
 from hkconv.data import hide_test
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.capture import check_capture
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.interrupts import Interrupt, held_back
 from hkconv.engine.loop import Epoch
-from hkconv.engine.reporting import Reporter
 from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.experiments.search_workers import run_workers
@@ -272,7 +272,7 @@ class Objective:
         return self.datasets[recipe.data.undirected]
 
 
-class _Pruning(Reporter):
+class _Pruning(Callback):
     r"""Tells a trial how it does, and ends it where the others did better.
 
     At epoch e of split s the trial's value is :math:`\frac{1}{S}(\sum_{r<s} v_r + \max_{e' \le e} v_s(e'))`, what it

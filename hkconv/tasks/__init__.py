@@ -10,6 +10,7 @@ _HOMES = {
     "Recipe": "recipe",
     "RunSummary": "summary",
     "evaluate_run": "evaluate",
+    "fit": "fitting",
     "train_run": "run",
 }
 

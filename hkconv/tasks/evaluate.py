@@ -8,11 +8,12 @@ import torch
 
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import find_device
+from hkconv.engine.task import Task
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
 from hkconv.tasks.summary import Cell
-from hkconv.tasks.tasks import Dataset, Task, make_task
+from hkconv.tasks.tasks import Dataset, make_task
 
 # Above the rounding of another device or thread count in a ROC-AUC; one node more or less is far above it.
 TOLERANCE = 1e-4

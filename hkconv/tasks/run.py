@@ -20,6 +20,7 @@ from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.own.loading import is_own
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.capture import check_capture
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.engine.compilation import check_compiler
@@ -28,13 +29,13 @@ from hkconv.engine.environment import versions
 from hkconv.engine.files import is_empty, make_folder, read_json, remove_parts, write_json
 from hkconv.engine.guard import DivergenceError
 from hkconv.engine.interrupts import held_back
-from hkconv.engine.loop import Epoch, FitResult, fit
-from hkconv.engine.reporting import Reporter
+from hkconv.engine.loop import Epoch, FitResult
 from hkconv.engine.seeds import deterministic_algorithms, seed_everything, stream_seed
 from hkconv.engine.settings import Settings
 from hkconv.engine.unfinished import Unfinished
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config
+from hkconv.tasks.fitting import fit
 from hkconv.tasks.layerwise import check_sampled
 from hkconv.tasks.own_data import find_schema, keep_own_data
 from hkconv.tasks.recipe import Recipe, make_recipe, upgraded
@@ -49,7 +50,7 @@ METRICS_FILE = "metrics.json"
 FEW_EPOCHS = 20
 
 
-def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool = False) -> RunSummary:
+def train_run(recipe: Recipe, reporter: Callback | None = None, *, resume: bool = False) -> RunSummary:
     """Train what a recipe asks for and keep every result.
 
     Nothing is written before data, models and folder are known to be usable. Ctrl-C ends the run in order:
@@ -71,9 +72,9 @@ def train_run(recipe: Recipe, reporter: Reporter | None = None, *, resume: bool 
     return summary
 
 
-def _train_all(recipe: Recipe, reporter: Reporter | None, resume: bool, processes: Processes) -> RunSummary:
+def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processes: Processes) -> RunSummary:
     started = time.perf_counter()
-    reporter = reporter or Reporter()
+    reporter = reporter or Callback()
     device = processes.find_device(recipe.runtime.device)
     if is_own(recipe.data.dataset):
         # A run is resumed and evaluated from other folders too.
@@ -216,7 +217,7 @@ def train_cell(
     recipe: Recipe,
     dataset: Dataset,
     device: torch.device,
-    reporter: Reporter | None = None,
+    reporter: Callback | None = None,
     processes: Processes = ALONE,
     unfinished: Unfinished | None = None,
 ) -> Training:
@@ -241,7 +242,7 @@ def train_cell(
     model = models.create(cell.model, **config).to(device)
     settings = recipe.settings(seed)
     processes.seed_dropout(seed)
-    on_epoch = (reporter or Reporter()).epoch_ended
+    on_epoch = (reporter or Callback()).epoch_ended
 
     def training(outcome: FitResult) -> Training:
         result = CellResult(
@@ -264,7 +265,7 @@ def _train_and_keep(
     dataset: Dataset,
     device: torch.device,
     folder: Path,
-    reporter: Reporter,
+    reporter: Callback,
     processes: Processes,
 ) -> CellResult:
     unfinished = Unfinished(folder / cell.folder, recipe.runtime.keep_every, _about(dataset))

@@ -117,7 +117,7 @@ def find_unlearned(cells: Iterable[CellResult], unlearned_scores: Sequence[float
 
     Args:
         cells: trainings of any models; interrupted ones are left out.
-        unlearned_scores: of each split, see :meth:`hkconv.tasks.tasks.Task.unlearned_score`.
+        unlearned_scores: of each split, see :meth:`hkconv.tasks.tasks.SplitTask.unlearned_score`.
 
     Returns:
         Those models, in the order of the trainings, without remedies.

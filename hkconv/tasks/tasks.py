@@ -1,8 +1,7 @@
 """What a batch, a loss and a metric are: for nodes, for graphs and for links."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -16,7 +15,7 @@ from hkconv.data.checks import both_answers
 from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
 from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.data.seeding import seeded_generator
-from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.task import Task
 from hkconv.errors import InputError
 from hkconv.tasks.graph_batches import GraphBatch, PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs, sampled_logits
@@ -34,64 +33,10 @@ GRAPHS_AT_ONCE = 512
 QUESTION_METRICS = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}
 
 
-@dataclass(frozen=True)
-class Score:
-    """The metric and the mean loss of one part of the data."""
+class SplitTask(Task):
+    """One split of a dataset; ``chance`` names a rule that needs no model."""
 
-    metric: float
-    loss: float
-
-
-class Task(ABC):
-    """One split of a dataset as a training loop sees it. Nothing here but ``evaluate`` waits for a GPU.
-
-    ``metric`` names the number to maximise, ``chance`` a rule that needs no model. ``generator`` is what batches
-    are drawn with, if they are drawn. ``is_divisible`` says that several processes can have a part of every batch each.
-    """
-
-    metric: str
     chance: str
-    generator: torch.Generator | None = None
-    is_divisible = False
-    processes = ALONE
-
-    @abstractmethod
-    def batches(self) -> Iterable[Any]:
-        """The training batches of one epoch, one for each step of the optimizer.
-
-        A task that takes everything at once has a single batch, a tuple of tensors of the same shapes in every epoch.
-        One that is divisible draws the same batches in every process and gives the part of this one, None where it is
-        empty.
-        """
-
-    @abstractmethod
-    def loss(self, model: torch.nn.Module, batch: Any) -> Tensor:
-        """The mean loss of a batch, with gradient."""
-
-    def weight(self, batch: Any) -> Tensor | int:
-        """Of how many answers the loss of a batch is the mean; a divisible task has to say it."""
-        raise NotImplementedError
-
-    def divide_among(self, processes: Processes) -> None:
-        """Have a part of every batch, and of every evaluation, in each of several processes."""
-        if processes.count > 1 and not self.is_divisible:
-            raise InputError(
-                f"{processes.count} processes divide mini-batches, and this task takes everything at once: "
-                "train it in one process"
-            )
-        self.processes = processes
-
-    @abstractmethod
-    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
-        """Metric and mean loss of all of ``"train"``, ``"val"`` or ``"test"``, in evaluation mode.
-
-        Returns:
-            Two float64 numbers, still on the model's device.
-        """
-
-    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
-        """What :meth:`measure` finds, brought to the host."""
-        return Score(*self.measure(model, part).tolist())
 
     @abstractmethod
     def chance_score(self) -> float:
@@ -102,7 +47,7 @@ class Task(ABC):
         """The best validation metric to be had without learning: one answer for all members, and one more right."""
 
 
-class NodeTask(Task):
+class NodeTask(SplitTask):
     """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
 
     metric = "accuracy"
@@ -113,6 +58,7 @@ class NodeTask(Task):
         self.inputs = node_inputs(graph)
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
         self.labels = {name: graph.y[members] for name, members in self.parts.items()}
+        self.has_test = split.test is not None
 
     def batches(self) -> Iterable[tuple[Tensor, ...]]:
         return [self.inputs]
@@ -157,7 +103,7 @@ class SampledNodeTask(NodeTask):
         self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype))
         self.neighbors = InNeighbors(self.graph.edge_index, self.graph.num_nodes)
         self.graph.in_degree = self.neighbors.degree()
-        self.parts = split.parts
+        self.parts, self.has_test = split.parts, split.test is not None
         self.labels = {name: self.graph.y[members].to(self.device) for name, members in self.parts.items()}
         self.generator, self.sampling = seeded_generator(seed, BATCH_STREAM), torch.Generator()
         self.loader = neighbor_loader(
@@ -184,7 +130,7 @@ class SampledNodeTask(NodeTask):
         return all_neighbor_logits(model, self.graph, self.neighbors, self.parts[part]), self.labels[part]
 
 
-class GraphTask(Task):
+class GraphTask(SplitTask):
     """Graph classification: mini-batches of graphs, cross entropy over the graphs of a batch.
 
     Every epoch divides the training graphs anew, or, with ``groupings``, takes one of so many divisions by lot: then
@@ -206,7 +152,7 @@ class GraphTask(Task):
         groupings: int | None = None,
     ):
         self.dtype, self.num_columns = reference.dtype, dataset.num_columns
-        self.batch_size, self.groupings = batch_size, groupings
+        self.batch_size, self.groupings, self.has_test = batch_size, groupings, split.test is not None
         self.parts = {
             name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference)
             for name, members in split.parts.items()
@@ -324,7 +270,7 @@ class QuestionTask(GraphTask):
         return QUESTION_METRICS[self.metric](_yes_over_no(logits), labels)
 
 
-class LinkTask(Task):
+class LinkTask(SplitTask):
     """Link prediction: training links against as many pairs without one, drawn anew for every epoch.
 
     Messages pass over training links alone. Negatives to train on avoid training links and nothing else, for
@@ -336,7 +282,7 @@ class LinkTask(Task):
 
     def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
         self.graph = moved(dataset.graph, reference)
-        self.num_nodes = self.graph.x.size(0)
+        self.num_nodes, self.has_test = self.graph.x.size(0), split.test is not None
         self.message_edges = split.message_edges.to(reference.device)
         self.train_links = split.train
         self.sent_links = split.train.to(reference.device)
@@ -388,7 +334,7 @@ def make_task(
     groupings: int | None = None,
     neighbors: Sequence[int] | None = None,
     seed: int = 0,
-) -> Task:
+) -> SplitTask:
     """The task that a dataset is for.
 
     Args:

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.engine.devices import find_device
+from hkconv.engine.task import Task
 from hkconv.errors import InputError
 from hkconv.nn import HDistance
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.evaluate import load_training
 from hkconv.tasks.run import read_recipe, trained_cells
 from hkconv.tasks.summary import Cell
-from hkconv.tasks.tasks import GraphTask, NodeTask, Task
+from hkconv.tasks.tasks import GraphTask, NodeTask
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import torch
 
 from hkconv.engine import compilation
 from hkconv.engine.compilation import check_compiler, compiled
-from hkconv.engine.loop import fit
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import HKN
+from hkconv.tasks.fitting import fit
 
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler")
 

@@ -17,7 +17,6 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
 from hkconv.engine.distributed import Processes, joined
 from hkconv.engine.launch import Place
-from hkconv.engine.loop import fit
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
@@ -26,6 +25,7 @@ from hkconv.language.log import read_log
 from hkconv.language.runs import load_run, read_tensors
 from hkconv.language.train import train_translator
 from hkconv.models import MLP
+from hkconv.tasks.fitting import fit
 from hkconv.tasks.run import read_recipe, train_run
 
 TESTS = Path(__file__).parents[1]

@@ -5,11 +5,13 @@ import torch
 from watching import SpoilGradient, needs_cuda
 
 from hkconv.engine.guard import DivergenceError
-from hkconv.engine.loop import _Trainer, fit
+from hkconv.engine.loop import _Trainer
 from hkconv.engine.seeds import seed_everything
 from hkconv.engine.settings import Settings
+from hkconv.engine.task import Score
 from hkconv.models import create
-from hkconv.tasks.tasks import Score, make_task
+from hkconv.tasks.fitting import fit
+from hkconv.tasks.tasks import make_task
 
 SETTINGS = Settings(epochs=6, patience=6, batch_size=5, lr=0.02)
 MARK = 99.0

@@ -7,12 +7,13 @@ from watching import Operations, needs_cuda
 
 from hkconv.data import hide_test
 from hkconv.engine import loop
-from hkconv.engine.loop import fit
 from hkconv.engine.seeds import seed_everything
 from hkconv.engine.settings import Settings
+from hkconv.engine.task import Score
 from hkconv.errors import InputError
 from hkconv.models import create
-from hkconv.tasks.tasks import NodeTask, Score, make_task
+from hkconv.tasks.fitting import fit
+from hkconv.tasks.tasks import NodeTask, make_task
 
 QUICK = Settings(epochs=5, patience=5)
 

@@ -3,13 +3,14 @@ import torch
 from watching import needs_cuda
 
 from hkconv.data import hierarchy, load
-from hkconv.engine.loop import _Trainer, fit
+from hkconv.engine.loop import _Trainer
 from hkconv.engine.precision import FULL, HALVES, Precision
 from hkconv.engine.rewind import Rewind
 from hkconv.engine.seeds import seed_everything
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import MODELS, create
+from hkconv.tasks.fitting import fit
 from hkconv.tasks.tasks import make_task
 
 halves = pytest.mark.parametrize("name", HALVES)

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from watching import needs_cuda
 
 from hkconv.engine import loop
-from hkconv.engine.loop import fit
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.seeds import seed_everything
 from hkconv.engine.settings import Settings
@@ -18,6 +17,7 @@ from hkconv.engine.tensor_files import read_tensors, write_tensors
 from hkconv.engine.unfinished import FILE, Unfinished
 from hkconv.errors import InputError
 from hkconv.models import create
+from hkconv.tasks.fitting import fit
 
 SETTINGS = Settings(epochs=8, patience=4, batch_size=7, seed=3)
 FP16 = replace(SETTINGS, precision="fp16")

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.engine.devices import describe_device
-from hkconv.engine.reporting import Reporter
 from hkconv.errors import InputError
 from hkconv.experiments import cell_training
 from hkconv.experiments.cell_training import one_thread, train_to_record
@@ -68,7 +68,7 @@ def test_a_failure_is_a_record_too(cell, monkeypatch, error, reason):
 
 
 def test_half_a_training_is_no_result(cell, monkeypatch):
-    class CtrlC(Reporter):
+    class CtrlC(Callback):
         def epoch_ended(self, epoch):
             if epoch.number == 2:
                 raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import torch
 from own_files import write_papers
 from torch_geometric.data import Data
 
-from hkconv.engine.reporting import Reporter
+from hkconv.engine.callbacks import Callback
 from hkconv.errors import InputError
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.evaluate import evaluate_run
@@ -55,7 +55,7 @@ def test_a_run_without_a_folder_is_called_after_the_data(papers, tmp_path, monke
     assert read_recipe(summary.folder).data.dataset == str(papers)
 
 
-class Interrupt(Reporter):
+class Interrupt(Callback):
     def cell_ended(self, result):
         raise KeyboardInterrupt
 

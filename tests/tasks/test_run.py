@@ -12,9 +12,9 @@ from torch_geometric.data import Data
 
 from hkconv.data import NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
-from hkconv.engine.reporting import Reporter
 from hkconv.engine.unfinished import FILE
 from hkconv.errors import InputError
 from hkconv.models.options import OPTIONS_OF_PAPER
@@ -33,7 +33,7 @@ def quick(folder, **changes):
     return make_recipe(**{**values, "out": str(folder), **changes})
 
 
-class Recorder(Reporter):
+class Recorder(Callback):
     def __init__(self, interrupt_at=None):
         self.events = []
         self.interrupt_at = interrupt_at
@@ -142,7 +142,7 @@ def test_a_training_is_kept_every_so_often(tree_for_every_name, tmp_path):
     class Killed(BaseException):
         pass
 
-    class Kill(Reporter):
+    class Kill(Callback):
         def epoch_ended(self, epoch):
             if epoch.number == 3:
                 raise Killed

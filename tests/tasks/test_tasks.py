@@ -11,10 +11,10 @@ from hkconv.data import GraphDataset, Split
 from hkconv.data.binary_features import write_out
 from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.pairs import pair_keys
-from hkconv.engine.loop import fit
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import GCN, MLP, create
+from hkconv.tasks.fitting import fit
 from hkconv.tasks.metrics import mean_average_precision, mean_roc_auc
 from hkconv.tasks.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, SampledNodeTask, make_task
 

@@ -15,11 +15,11 @@ from hyperbolic_cases import (
 
 import hkconv
 from hkconv.data import load
-from hkconv.engine.loop import fit
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models import HKN, FlatBlock, FlatHKN
+from hkconv.tasks.fitting import fit
 from hkconv.testing import assert_permutation_equivariant
 
 KERNEL_WEIGHTS = ("convs.0.weight", "convs.1.weight")

@@ -1,0 +1,45 @@
+"""Training of a model on one split of a dataset."""
+
+from collections.abc import Callable
+
+import torch
+
+from hkconv.data import LinkSplit, Split
+from hkconv.engine.capture import check_capture
+from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.loop import Epoch, FitResult, train
+from hkconv.engine.settings import Settings
+from hkconv.engine.unfinished import Unfinished
+from hkconv.tasks.layerwise import check_sampled
+from hkconv.tasks.tasks import Dataset, make_task
+
+
+def fit(
+    model: torch.nn.Module,
+    dataset: Dataset,
+    split: Split | LinkSplit,
+    settings: Settings | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    processes: Processes = ALONE,
+    unfinished: Unfinished | None = None,
+) -> FitResult:
+    """Train a model on one split, with early stopping, and leave it with its best weights.
+
+    Args:
+        model: a network with the signature of :class:`hkconv.models.HKN`; its device and type are kept.
+        dataset: graphs and labels.
+        split: one of the dataset's.
+        settings: how to train.
+        on_epoch, processes, unfinished: as for :func:`hkconv.engine.loop.train`, which says what Ctrl-C does and what
+            happens to numbers that are not finite.
+
+    Returns:
+        Scores and history; a :class:`~hkconv.engine.guard.DivergenceError` if the training does not stay finite.
+    """
+    settings, reference = settings or Settings(), next(model.parameters())
+    if settings.capture:
+        check_capture(reference.device, dataset.task, settings.groupings, model)
+    check_sampled(model, dataset.task, settings)
+    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
+    task = make_task(dataset, split, reference, **batching)
+    return train(model, task, settings, on_epoch, processes, unfinished)
