@@ -28,7 +28,7 @@ ENTRIES = {"model": str, "config": dict, "dataset": dict, "training": dict, "dty
 
 
 def pack(model: torch.nn.Module, about: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """What ``model.safetensors`` and ``config.json`` hold.
+    """Contents of ``model.safetensors`` and ``config.json``.
 
     Args:
         model: the network.

@@ -233,7 +233,7 @@ def _own(curvature: float | Tensor, learn: bool) -> Curvature:
 
 
 def _of_form(form: str, **given: Any) -> dict[str, Any]:
-    """What is given, and what the form has where nothing is."""
+    """Given options, completed by the defaults of the form."""
     if form not in FORMS:
         raise InputError(f"form must be {' or '.join(map(repr, FORMS))}, got {form!r}")
     return {name: FORMS[form][name] if value is None else value for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""What every hyperbolic network here shares: the embedding before its layers and the head after them."""
+"""Base class of the hyperbolic networks: the embedding before the layers and the head after them."""
 
 from collections.abc import Callable
 
@@ -148,7 +148,7 @@ class HyperbolicNetwork(Readout):
 
     @property
     def layers_read(self) -> int:
-        """How many of the last entries of :meth:`layer_points` the logits are read off."""
+        """Number of the last entries of :meth:`layer_points` that the logits are read off."""
         return 1
 
     def read_layers(

@@ -19,7 +19,7 @@ INITIAL_TEMPERATURE = 0.1
 
 
 class Readout(torch.nn.Module):
-    r"""What reads a task's logits off points: by task
+    r"""Head that reads a task's logits off points: by task
 
     - ``"node"``: :math:`-d(x, c_j)/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
     - ``"graph"``: the same for the centroid of all nodes of a graph;

@@ -1,4 +1,4 @@
-"""What every baseline shares, so that each file holds its network and nothing else."""
+"""Base class and task head of the baselines, so that each file holds its network and nothing else."""
 
 from typing import Any
 
@@ -7,13 +7,53 @@ from torch import Tensor
 from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.heads import TaskHead
-from hkconv.models.tasks import TASKS, check_supported, check_task
+from hkconv.models.tasks import TASKS, check_supported, check_task, known
 from hkconv.nn.common import reset_modules
 
 
+class TaskHead(torch.nn.Module):
+    r"""Node logits as they come, graph logits from pooled features, link logits from inner products.
+
+    .. math::
+        \text{node: } z_i \qquad
+        \text{graph: } W z_V + b \qquad
+        \text{link: } \langle z_u, z_v \rangle
+
+    Args:
+        hidden_dim: features of a graph, or of a node whose links are asked for.
+        num_classes: number of classes; ignored for links.
+        task: ``"node"``, ``"graph"`` or ``"link"``.
+    """
+
+    def __init__(self, hidden_dim: int, num_classes: int | None, task: str):
+        super().__init__()
+        self.task = task
+        #: Number of features of each node or graph before this head.
+        self.in_features = known(num_classes) if task == "node" else hidden_dim
+        if task == "graph":
+            self.linear = torch.nn.Linear(hidden_dim, known(num_classes))
+
+    def forward(self, z: Tensor, pairs: Tensor | None = None) -> Tensor:
+        """Answer the task.
+
+        Args:
+            z: features of N nodes (N, in_features) or, in a graph task, of B graphs (B, in_features).
+            pairs: (2, P) node pairs of a link task.
+
+        Returns:
+            (N, C), (B, C) or (P,) logits.
+        """
+        if self.task == "node":
+            return z
+        if self.task == "graph":
+            return self.linear(z)
+        if pairs is None:
+            raise InputError("pairs must be given for a link task: a (2, P) tensor of node indices")
+        return (z[pairs[0]] * z[pairs[1]]).sum(-1)
+
+
 class Baseline(torch.nn.Module):
-    """Dropout on the features, a network of its own, and a :class:`~hkconv.models.baselines.heads.TaskHead`.
+    """Dropout on the features, a network of its own, and a :class:`~hkconv.models.baselines.baseline.TaskHead`.
 
     A baseline builds its network in :meth:`build` and says in :meth:`encode` how it is called. Where its paper has a
     readout of its own, it overrides :meth:`pool` and :meth:`pooled_features`.
@@ -79,7 +119,7 @@ class Baseline(torch.nn.Module):
         raise NotImplementedError
 
     def pooled_features(self, in_features: int, hidden_dim: int, num_layers: int) -> int:
-        """How many features :meth:`pool` gives each graph."""
+        """Number of features that :meth:`pool` gives each graph."""
         return hidden_dim
 
     def pool(self, z: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:

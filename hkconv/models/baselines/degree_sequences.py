@@ -1,4 +1,4 @@
-"""How alike two nodes are in structure, by the degrees of the nodes around them (struc2vec, Ribeiro et al. 2017)."""
+"""Structural similarity of two nodes, by the degrees of the nodes around them (struc2vec, Ribeiro et al. 2017)."""
 
 import math
 from functools import lru_cache
@@ -10,7 +10,7 @@ from numba import njit
 from hkconv.models.baselines.simple_graph import REMEMBERED, SimpleGraph, search
 
 
-class Sequences(NamedTuple):
+class DegreeSequences(NamedTuple):
     """The sorted degrees in the rings around the nodes, equal ones as one with their number.
 
     Those of the nodes at ``k`` hops from node ``i`` are at ``pointer[i * levels + k]`` to
@@ -23,7 +23,7 @@ class Sequences(NamedTuple):
     levels: int
 
 
-class Pairs(NamedTuple):
+class ComparedPairs(NamedTuple):
     """Pairs of nodes, ``first`` and ``second``, and their distance at each level, NaN where there is none."""
 
     first: np.ndarray
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 
 @lru_cache(maxsize=REMEMBERED)
-def compare_degrees(graph: SimpleGraph, hops: int) -> Pairs:
+def compare_degrees(graph: SimpleGraph, hops: int) -> ComparedPairs:
     r"""The distances of struc2vec between each node and the :math:`2 \lceil\log_2 N\rceil` most like it in degree,
 
     .. math::
@@ -53,13 +53,13 @@ def compare_degrees(graph: SimpleGraph, hops: int) -> Pairs:
     """
     sequences = _sequences(graph, hops + 1)
     order = np.lexsort(_ring_means(sequences).T[::-1])
-    first, second = _neighbours_in(order, math.ceil(math.log2(order.size)))
+    first, second = _neighbors_in(order, math.ceil(math.log2(order.size)))
     distance = np.full((first.size, hops + 1), np.nan)
     _compare(first, second, sequences, np.empty(np.diff(sequences.pointer).max() + 1), distance)
-    return Pairs(first, second, distance)
+    return ComparedPairs(first, second, distance)
 
 
-def _ring_means(sequences: Sequences) -> np.ndarray:
+def _ring_means(sequences: DegreeSequences) -> np.ndarray:
     """Mean degree in each ring, 0 in an empty one, ``(N, levels)``."""
     size = np.diff(sequences.pointer)
     ring = np.repeat(np.arange(size.size), size)
@@ -68,20 +68,20 @@ def _ring_means(sequences: Sequences) -> np.ndarray:
     return (total / np.maximum(number, 1)).reshape(-1, sequences.levels)
 
 
-def _sequences(graph: SimpleGraph, levels: int) -> Sequences:
+def _sequences(graph: SimpleGraph, levels: int) -> DegreeSequences:
     degrees, rank = np.unique(graph.degree, return_inverse=True)
     pointer, count = np.zeros(rank.size * levels + 1, np.int64), np.zeros(degrees.size, np.int32)
     # Once to see how many elements there are, and once to keep them.
     for _ in range(2):
         element, number = np.empty((2, pointer[-1]), np.int32)
-        _fill(graph.pointer, graph.neighbour, rank, count, pointer, element, number)
-    return Sequences(pointer, degrees[element], number, levels)
+        _fill(graph.pointer, graph.neighbor, rank, count, pointer, element, number)
+    return DegreeSequences(pointer, degrees[element], number, levels)
 
 
 @njit(nogil=True, cache=True)
 def _fill(
     links: np.ndarray,
-    neighbour: np.ndarray,
+    neighbor: np.ndarray,
     rank: np.ndarray,
     count: np.ndarray,
     pointer: np.ndarray,
@@ -94,7 +94,7 @@ def _fill(
     distance, queue = np.full(num_nodes, -1, np.int32), np.empty(num_nodes, np.int32)
     filled = 0
     for node in range(num_nodes):
-        found = search(node, levels - 1, links, neighbour, distance, queue)
+        found = search(node, levels - 1, links, neighbor, distance, queue)
         at = 0
         for level in range(levels):
             while at < found and distance[queue[at]] == level:
@@ -111,7 +111,7 @@ def _fill(
             distance[queue[i]] = -1
 
 
-def _neighbours_in(order: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray]:
+def _neighbors_in(order: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray]:
     """All pairs that stand at most ``reach`` places from each other."""
     steps = range(1, min(reach, order.size - 1) + 1)
     pairs = [np.stack([order[:-step], order[step:]]) for step in steps]
@@ -121,7 +121,7 @@ def _neighbours_in(order: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarra
 
 @njit(nogil=True, cache=True)
 def _compare(
-    first: np.ndarray, second: np.ndarray, sequences: Sequences, costs: np.ndarray, distance: np.ndarray
+    first: np.ndarray, second: np.ndarray, sequences: DegreeSequences, costs: np.ndarray, distance: np.ndarray
 ) -> None:
     """Fill in the distances of all pairs; ``costs`` is room for one more than the longest sequence has elements."""
     for pair in range(first.size):
@@ -135,7 +135,7 @@ def _compare(
 
 
 @njit(nogil=True, cache=True)
-def _align(a: int, b: int, sequences: Sequences, costs: np.ndarray) -> float:
+def _align(a: int, b: int, sequences: DegreeSequences, costs: np.ndarray) -> float:
     """The least cost of a path through the pairs of elements of two sequences that leaves out none."""
     first, size = sequences.pointer[b], sequences.pointer[b + 1] - sequences.pointer[b]
     costs[0] = 0.0

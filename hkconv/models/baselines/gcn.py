@@ -14,7 +14,7 @@ class GCN(Baseline):
         H^{(l)} = \operatorname{relu}(\hat D^{-1/2} \hat A \hat D^{-1/2} \tilde H^{(l-1)} W^{(l)} + b^{(l)}), \qquad
         \tilde H = \operatorname{dropout}(H), \quad \hat A = A + I, \quad \hat D_{ii} = \textstyle\sum_j \hat A_{ij},
 
-    without the activation in the last layer, followed by :class:`~hkconv.models.baselines.heads.TaskHead`.
+    without the activation in the last layer, followed by :class:`~hkconv.models.baselines.baseline.TaskHead`.
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
     """
 

@@ -10,8 +10,7 @@ from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from hkconv.models.baselines.baseline import Baseline
-from hkconv.models.baselines.isomap import isomap
-from hkconv.models.baselines.latent_neighbours import latent_neighbours
+from hkconv.models.baselines.isomap import isomap, latent_neighbors
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
 from hkconv.ops.edge_sums import neighbor_sum
@@ -47,7 +46,7 @@ def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighborhood:
     places = isomap(simple_graph(edges.source, edges.target, num_nodes))
     linked = coalesce(remove_self_loops(torch.stack([edges.source, edges.target]))[0], num_nodes=num_nodes)
     # A pair is a neighbour twice, of the one and of the other.
-    near = torch.from_numpy(latent_neighbours(places, (linked.size(1) + 1) // 2)).to(linked)
+    near = torch.from_numpy(latent_neighbors(places, (linked.size(1) + 1) // 2)).to(linked)
     near = torch.cat([near, near.flip(0)], dim=1)
     where = torch.from_numpy(places).to(linked.device)
     own = torch.arange(num_nodes, device=linked.device).expand(2, -1)
@@ -58,7 +57,7 @@ def _find(edge_index: Tensor, num_nodes: int) -> StructuralNeighborhood:
 
 
 def _quadrant(places: Tensor, ends: Tensor) -> Tensor:
-    """Where each source lies as seen from its target: to the left or not, and below or not, ``(E,)`` from 0 to 3."""
+    """Quadrant of each source as seen from its target: to the left or not, and below or not, ``(E,)`` from 0 to 3."""
     before = places[ends[0]] < places[ends[1]]
     return 2 * before[:, 0].long() + before[:, 1].long()
 

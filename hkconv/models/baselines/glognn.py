@@ -77,7 +77,7 @@ class GlobalHomophily(torch.nn.Module):
         return h
 
     def _map_rows(self, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
-        """What :attr:`of_rows` gives when called, as ``(A + I) W - W + b``: a fifth of the time for 400,000 edges."""
+        """Apply :attr:`of_rows`, as ``(A + I) W - W + b``: a fifth of the time for 400,000 edges."""
         return neighbor_sum(self.of_rows.weight, weight, neighbors) - self.of_rows.weight + self.of_rows.bias
 
     def aggregate(self, h: Tensor, h0: Tensor, normalized: Tensor, neighbors: Neighbors) -> Tensor:

@@ -135,7 +135,7 @@ class FlatBlock(torch.nn.Module):
 
 
 class FlatReadout(torch.nn.Module):
-    r"""What reads a task's logits off the features of a layer: by task
+    r"""Head that reads a task's logits off the features of a layer: by task
 
     - ``"node"``: :math:`-|x - c_j|/T` to one learned centre :math:`c_j` a class, :math:`T` learned;
     - ``"graph"``: the same for the mean of all nodes of a graph;

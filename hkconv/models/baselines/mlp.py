@@ -14,7 +14,7 @@ class MLP(Baseline):
         h^{(l)} = \operatorname{relu}(W^{(l)} \operatorname{dropout}(h^{(l-1)}) + b^{(l)}), \qquad
         z = W^{(L)} \operatorname{dropout}(h^{(L-1)}) + b^{(L)},
 
-    followed by :class:`~hkconv.models.baselines.heads.TaskHead`.
+    followed by :class:`~hkconv.models.baselines.baseline.TaskHead`.
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
     """
 

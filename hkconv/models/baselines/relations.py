@@ -26,5 +26,5 @@ def map_by_relation(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def sum_over_relations(x: Tensor, num_relations: int) -> Tensor:
-    """What the copies of each node have together, ``(R N, n) -> (N, n)``."""
+    """Sum over the copies of each node, ``(R N, n) -> (N, n)``."""
     return x.unflatten(0, (num_relations, -1)).sum(0)

@@ -16,26 +16,26 @@ REMEMBERED = 8
 
 @dataclass(frozen=True, eq=False)
 class SimpleGraph:
-    """The neighbours of node ``i`` are ``neighbour[pointer[i]:pointer[i + 1]]``.
+    """The neighbors of node ``i`` are ``neighbor[pointer[i]:pointer[i + 1]]``.
 
     Graphs are equal where their links are, so that ``lru_cache`` knows a graph again whose edges were copied to another
     device, as for each split of a dataset.
     """
 
     pointer: np.ndarray
-    neighbour: np.ndarray
+    neighbor: np.ndarray
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SimpleGraph):
             return NotImplemented
-        return np.array_equal(self.pointer, other.pointer) and np.array_equal(self.neighbour, other.neighbour)
+        return np.array_equal(self.pointer, other.pointer) and np.array_equal(self.neighbor, other.neighbor)
 
     def __hash__(self) -> int:
-        return hash((self.pointer.tobytes(), self.neighbour.tobytes()))
+        return hash((self.pointer.tobytes(), self.neighbor.tobytes()))
 
     @property
     def degree(self) -> np.ndarray:
-        """Number of neighbours of each node, ``(N,)``."""
+        """Number of neighbors of each node, ``(N,)``."""
         return np.diff(self.pointer)
 
 
@@ -49,13 +49,13 @@ def simple_graph(source: Tensor, target: Tensor, num_nodes: int) -> SimpleGraph:
 
 @njit(nogil=True, cache=True)
 def search(
-    start: int, limit: int, pointer: np.ndarray, neighbour: np.ndarray, distance: np.ndarray, queue: np.ndarray
+    start: int, limit: int, pointer: np.ndarray, neighbor: np.ndarray, distance: np.ndarray, queue: np.ndarray
 ) -> int:
     """Find the nodes within ``limit`` hops of ``start``, the nearest first.
 
     Args:
         start, limit: a node, and how far to go.
-        pointer, neighbour: those of a :class:`SimpleGraph`.
+        pointer, neighbor: those of a :class:`SimpleGraph`.
         distance: ``(N,)``, -1 everywhere; afterwards the number of hops to each node that was found.
         queue: ``(N,)``, room for the nodes that were found.
 
@@ -72,7 +72,7 @@ def search(
         if distance[node] == limit:
             break
         for e in range(pointer[node], pointer[node + 1]):
-            other = neighbour[e]
+            other = neighbor[e]
             if distance[other] < 0:
                 distance[other] = distance[node] + 1
                 queue[found] = other

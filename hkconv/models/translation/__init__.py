@@ -11,8 +11,8 @@ TRANSLATION_MODELS: "Registry[Seq2Seq]" = Registry(
     "translation model",
     __name__,
     {
-        "hkn": "hkn:HKNTransformer",
-        "hybonet": "hybonet:HyboNetTransformer",
+        "hkn": "hyperbolic_transformer:HKNTransformer",
+        "hybonet": "hyperbolic_transformer:HyboNetTransformer",
         "hatt": "hatt:HATT",
         "transformer": "transformer:Transformer",
         "convseq2seq": "convseq2seq:ConvSeq2Seq",

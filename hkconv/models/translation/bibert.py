@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.models.translation.attention import Attention
-from hkconv.models.translation.embedding import TokenEmbedding
 from hkconv.models.translation.seq2seq import Seq2Seq, Sizes
 from hkconv.models.translation.tokens import PAD
-from hkconv.models.translation.transformer import DecoderLayer
+from hkconv.models.translation.transformer import Attention, DecoderLayer, TokenEmbedding
 
 
 class BiBERT(Seq2Seq):

@@ -5,10 +5,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.models.translation.attention import Attention
+from hkconv.models.translation.convseq2seq import around, up_to
 from hkconv.models.translation.seq2seq import Cache, Sizes
-from hkconv.models.translation.transformer import DecoderLayer, EncoderLayer, Transformer
-from hkconv.models.translation.windows import around, up_to
+from hkconv.models.translation.transformer import Attention, DecoderLayer, EncoderLayer, Transformer
 
 
 class DynamicConv(Transformer):

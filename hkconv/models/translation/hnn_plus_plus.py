@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from hkconv.geometry.lorentz import exp0, lift, log0, oplus
 from hkconv.geometry.maps import max_radius
-from hkconv.models.translation.convseq2seq import HALF, ConvSeq2Seq
-from hkconv.models.translation.distance_attention import attend
+from hkconv.models.translation.convseq2seq import HALF, ConvSeq2Seq, around, up_to
+from hkconv.models.translation.hatt import attend
 from hkconv.models.translation.seq2seq import Cache, Memory, Sizes
-from hkconv.models.translation.windows import around, up_to
 from hkconv.nn.common import full_precision
 
 

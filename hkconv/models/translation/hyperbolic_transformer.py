@@ -1,4 +1,4 @@
-"""The fully hyperbolic transformer, which HKN and HyboNet fill with their attention: points from end to end."""
+"""HKN and HyboNet for translation: the fully hyperbolic transformer with their attention, points from end to end."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -99,3 +99,31 @@ class LorentzEmbedding(torch.nn.Module):
         relift_(self.tokens, -1.0)
         relift_(self.positions, -1.0)
         return self
+
+
+class HKNTransformer(HyperbolicTransformer):
+    """The paper's system: the :class:`HyperbolicTransformer` whose self-attention aggregates values by HKConv, in
+    encoder and decoder. Attention to the memory has no value of its own to be relative
+    to and is HyboNet's.
+
+    Args:
+        sizes: sizes of the system.
+        kernel_size: number of kernel points.
+        backend: of :class:`~hkconv.nn.HKAttention`.
+    """
+
+    def __init__(self, sizes: Sizes, kernel_size: int = 4, backend: str = "auto"):
+        super().__init__(sizes, aggregation="kernel", kernel_size=kernel_size, backend=backend)
+
+
+class HyboNetTransformer(HyperbolicTransformer):
+    """HyboNet (Chen et al. 2021, Fully Hyperbolic Neural Networks): the :class:`HyperbolicTransformer` whose attention
+    takes the centroid of values, so that it differs from HKN in the aggregation alone.
+
+    Args:
+        sizes: sizes of the system.
+        backend: of :class:`~hkconv.nn.HKAttention`.
+    """
+
+    def __init__(self, sizes: Sizes, backend: str = "auto"):
+        super().__init__(sizes, aggregation="centroid", backend=backend)

@@ -1,4 +1,4 @@
-"""What every translation system shares: how it is called in training, in beam search and by probes."""
+"""Interface of the translation systems: as training, beam search and probes call them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.models.translation.tokens import PAD, UNKNOWN
 
-#: What a decoder layer keeps of the positions before: tensors of one row a hypothesis, in dictionaries.
+#: Keys, values or inputs of the positions before, of one decoder layer: tensors of one row a hypothesis.
 Cache = dict[str, Any]
 
 
 class Memory(NamedTuple):
-    """What the decoder reads of a batch of source sentences.
+    """Encoder output for a batch of source sentences, which the decoder attends to.
 
     Attributes:
         states: last states of the encoder, ``(B, S, *)``; what they are at padding is not read.
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 @dataclass
 class DecodingState:
-    """Where incremental decoding stands.
+    """State of incremental decoding.
 
     Attributes:
         length: positions decoded so far.
@@ -97,7 +97,7 @@ class Seq2Seq(torch.nn.Module):
         - **output**: logits ``(B, T, vocabulary)`` of the token after each position
     """
 
-    #: What the states of the encoder are: vectors, or points of the Lorentz model.
+    #: Space of the encoder's states: vectors, or points of the Lorentz model.
     geometry: Literal["euclidean", "lorentz"] = "euclidean"
     embedding: Any
     encoder: torch.nn.ModuleList
@@ -111,7 +111,7 @@ class Seq2Seq(torch.nn.Module):
         return self.decode(target, self.encode(source))
 
     def encode(self, source: Tensor) -> Memory:
-        """What the decoder reads of source sentences."""
+        """Encode source sentences for the decoder."""
         return Memory(self.encoder_layers(source)[-1], source == PAD)
 
     def encoder_layers(self, source: Tensor) -> list[Tensor]:
@@ -125,11 +125,11 @@ class Seq2Seq(torch.nn.Module):
         return found
 
     def finish_encoder(self, states: Tensor) -> Tensor:
-        """What comes after the last layer of the encoder."""
+        """Hook after the last layer of the encoder."""
         return states
 
     def finish_decoder(self, states: Tensor) -> Tensor:
-        """What comes between the last layer of the decoder and the logits."""
+        """Hook between the last layer of the decoder and the logits."""
         return states
 
     def decode(self, target: Tensor, memory: Memory, state: DecodingState | None = None) -> Tensor:

@@ -5,10 +5,111 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from hkconv.models.translation.attention import Attention
-from hkconv.models.translation.embedding import TokenEmbedding
 from hkconv.models.translation.seq2seq import Cache, Memory, Seq2Seq, Sizes
+
+
+class Attention(torch.nn.Module):
+    r"""Multi-head attention (Vaswani et al. 2017),
+
+    .. math::
+        \operatorname{head}_h = \operatorname{softmax}\Big(\frac{(X W_h^Q)(Y W_h^K)^T}{\sqrt{n/H}}\Big) Y W_h^V, \qquad
+        \operatorname{attention}(X, Y) = [\operatorname{head}_1, \dots, \operatorname{head}_H]\, W^O,
+
+    each map with a bias.
+
+    Args:
+        dim: dimension :math:`n` of the states.
+        num_heads: number :math:`H` of heads.
+        memory_dim: dimension of the states :math:`Y` attended to, ``dim`` if not given.
+        head_features: numbers that the maps give each head, :math:`n/H` if not given.
+
+    Shapes: ``(B, T, dim)`` and memory ``(B, S, memory_dim)`` with padding ``(B, S)`` to ``(B, T, dim)``.
+    """
+
+    def __init__(self, dim: int, num_heads: int, memory_dim: int | None = None, *, head_features: int | None = None):
+        super().__init__()
+        self.num_heads = num_heads
+        features = dim if head_features is None else num_heads * head_features
+        self.query = torch.nn.Linear(dim, features)
+        self.key = torch.nn.Linear(memory_dim or dim, features)
+        self.value = torch.nn.Linear(memory_dim or dim, features)
+        self.out = torch.nn.Linear(dim, dim)
+        for linear in (self.query, self.key, self.value, self.out):
+            torch.nn.init.xavier_uniform_(linear.weight)
+            torch.nn.init.zeros_(linear.bias)
+
+    def to_memory(self, x: Tensor, memory: Tensor, padding: Tensor, cache: Cache | None = None) -> Tensor:
+        """Attention to a memory, whose keys and values are computed once and then kept in the cache."""
+        if not cache:
+            key, value = self._keys_and_values(memory)
+            if cache is not None:
+                cache.update(key=key, value=value)
+        else:
+            key, value = cache["key"], cache["value"]
+        return self._attend(x, key, value, ~padding[:, None, None, :])
+
+    def to_itself(self, x: Tensor, padding: Tensor) -> Tensor:
+        """Attention of all positions to all that are not padding."""
+        return self.to_memory(x, x, padding)
+
+    def to_the_past(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        """Attention of every position to itself and those before, also to those in the cache."""
+        key, value = self._keys_and_values(x)
+        if cache is not None:
+            if cache:
+                key, value = torch.cat([cache["key"], key], 2), torch.cat([cache["value"], value], 2)
+            cache.update(key=key, value=value)
+        past = key.size(2) - x.size(1)
+        seen = torch.ones(x.size(1), key.size(2), dtype=torch.bool, device=x.device).tril(past)
+        return self._attend(x, key, value, seen)
+
+    def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self._split(self.key(memory)), self._split(self.value(memory))
+
+    # The next two are what a system with another kind of attention changes.
+    def _attend(self, x: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> Tensor:
+        heads = F.scaled_dot_product_attention(self._split(self.query(x)), key, value, attn_mask=seen)
+        return self.out(heads.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+class TokenEmbedding(torch.nn.Module):
+    r"""The states :math:`\operatorname{dropout}(\alpha (E_w + P_t))` of token :math:`w` at position :math:`t`, and the
+    logits :math:`E h` of a state :math:`h`.
+
+    One matrix :math:`E` serves source, target and output, whose vocabulary is one. Positions are learned. Both tables
+    start with variance :math:`1/n`, with which the logits of a normalised :math:`h` have variance 1.
+
+    Args:
+        sizes: sizes of the system.
+        scale: the factor :math:`\alpha`; :math:`\sqrt n` makes the states as large as normalised ones.
+
+    Shapes: ids ``(B, T)`` to states ``(B, T, dim)``; states to logits ``(B, T, vocabulary)``.
+    """
+
+    def __init__(self, sizes: Sizes, scale: float):
+        super().__init__()
+        self.scale = scale
+        self.tokens = torch.nn.Parameter(torch.empty(sizes.vocabulary, sizes.dim))
+        self.positions = torch.nn.Parameter(torch.empty(sizes.max_length, sizes.dim))
+        self.dropout = torch.nn.Dropout(sizes.dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for table in (self.tokens, self.positions):
+            torch.nn.init.normal_(table, std=table.size(1) ** -0.5)
+
+    def forward(self, ids: Tensor, first: int) -> Tensor:
+        """States of tokens at the positions ``first``, ``first + 1``, ..."""
+        position = self.positions[first : first + ids.size(1)]
+        return self.dropout(self.scale * (F.embedding(ids, self.tokens) + position))
+
+    def logits(self, states: Tensor) -> Tensor:
+        return F.linear(states, self.tokens)
 
 
 class Transformer(Seq2Seq):

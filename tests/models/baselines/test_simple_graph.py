@@ -9,7 +9,7 @@ from hkconv.models.baselines.simple_graph import search, simple_graph
 
 def test_directions_loops_and_repeats_do_not_count():
     graph = simple_graph(torch.tensor([0, 1, 0, 2, 3]), torch.tensor([1, 0, 1, 2, 1]), 5)
-    neighbours = [graph.neighbour[a:b].tolist() for a, b in zip(graph.pointer, graph.pointer[1:])]
+    neighbours = [graph.neighbor[a:b].tolist() for a, b in zip(graph.pointer, graph.pointer[1:])]
     assert neighbours == [[1], [0, 3], [], [1], []]
     assert graph.degree.tolist() == [1, 2, 0, 1, 0]
 
@@ -21,7 +21,7 @@ def test_search_finds_the_shortest_paths_in_order(limit, generator):
     expected = as_networkx(edge_index)
     for start in range(30):
         distance, queue = np.full(30, -1, np.int32), np.empty(30, np.int32)
-        found = search(start, limit, graph.pointer, graph.neighbour, distance, queue)
+        found = search(start, limit, graph.pointer, graph.neighbor, distance, queue)
         paths = networkx.single_source_shortest_path_length(expected, start, limit)
         assert dict(paths) == {int(node): int(distance[node]) for node in queue[:found]}
         assert (np.diff(distance[queue[:found]]) >= 0).all()

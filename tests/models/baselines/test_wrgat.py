@@ -18,7 +18,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 from hkconv.data import load
 from hkconv.errors import InputError
 from hkconv.models.baselines import wrgat
-from hkconv.models.baselines.degree_sequences import Pairs, compare_degrees
+from hkconv.models.baselines.degree_sequences import ComparedPairs, compare_degrees
 from hkconv.models.baselines.simple_graph import simple_graph
 from hkconv.models.baselines.wrgat import WRGAT, computation_graph
 
@@ -97,7 +97,7 @@ def test_learns_roles_that_edges_do_not_join(generator, monkeypatch):
     x = noisy_labels(y, generator)
     train = torch.rand(nodes, generator=generator) < 0.5
     assert fitted_accuracy(WRGAT(1, 8, 2, num_layers=2), x, edge_index, y, train) > 0.9
-    nobody = Pairs(*np.empty((2, 0), np.int64), np.empty((0, 3)))
+    nobody = ComparedPairs(*np.empty((2, 0), np.int64), np.empty((0, 3)))
     monkeypatch.setattr(wrgat, "compare_degrees", lambda graph, hops: nobody)
     assert fitted_accuracy(WRGAT(1, 8, 2, num_layers=2), x, edge_index.clone(), y, train) < 0.75
 

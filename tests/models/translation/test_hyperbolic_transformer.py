@@ -1,9 +1,10 @@
 import pytest
 import torch
-from translation_cases import SIZES, close, sentences, shifted, train_to_reverse
+from translation_cases import SIZES, VOCABULARY, close, reverse_task, sentences, shifted, train_to_reverse, written
 
 from hkconv.geometry import lorentz
 from hkconv.models.translation import create_translator
+from hkconv.models.translation.tokens import PAD
 from hkconv.testing import assert_on_manifold
 
 of_both = pytest.mark.parametrize("name", ["hkn", "hybonet"])
@@ -76,3 +77,14 @@ def test_order_of_source_words_matters_by_their_positions_alone(small, generator
     source, target = sentences(generator, (5,)), shifted(sentences(generator, (3,)))
     order = torch.randperm(source.size(1), generator=generator)
     torch.testing.assert_close(model(source[:, order], target), model(source, target), **close(torch.float64))
+
+
+def test_writes_backwards_without_a_mistake(generator):
+    model = create_translator(
+        "hkn", VOCABULARY, dim=16, num_heads=2, feedforward_dim=32, num_layers=1, dropout=0.0, max_length=8
+    )
+    train_to_reverse(model, generator, steps=250, lr=0.015, lengths=(2, 4))
+    source, target = reverse_task(generator, 500, (2, 4))
+    found = written(model.eval(), source, target.size(1))
+    right = ((found == target) | (target == PAD)).all(1)
+    assert right.float().mean() >= 0.99
