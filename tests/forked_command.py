@@ -15,7 +15,7 @@ from pathlib import Path
 # What is imported before a fork; a command imports the rest itself.
 MODULES = (
     *("hkconv.cli.main", "hkconv.cli.progress", "hkconv.cli.table_progress", "hkconv.cli.translation_progress"),
-    *("hkconv.tasks.run", "hkconv.experiments.search", "hkconv.experiments.tuning", "hkconv.language.train"),
+    *("hkconv.tasks.run", "hkconv.experiments.studies", "hkconv.experiments.tuner", "hkconv.language.train"),
 )
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

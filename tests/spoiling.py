@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from hkconv.experiments.workers import SpoiledError
+from hkconv.experiments.pool import SpoiledError
 
 
 def number_of_process(job: str) -> int:

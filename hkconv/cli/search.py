@@ -17,7 +17,7 @@ from hkconv.models import MODELS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
-    from hkconv.experiments.search import Progress, SearchResult
+    from hkconv.experiments.tuner import SearchResult, SearchStep
 
 # A search is for one model and trains it once on a split; a trial that was stopped is replaced.
 NOT_OPTIONS = ("models", "seeds", "keep_every")
@@ -51,7 +51,7 @@ def search(
         raise InputError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
     chosen = make_recipe({**values, **given, "models": [model]})
 
-    from hkconv.experiments.search import plan_search, run_search
+    from hkconv.experiments.tuner import plan_search, run_search
 
     plan = plan_search(chosen, space or "grid", fixed=tuple(given), storage=storage, study=study)
     result = run_search(plan, 50 if trials is None else trials, 1 if jobs is None else jobs, _Display().trial_ended)
@@ -94,7 +94,7 @@ class _Display:
         self.console = Console(file=sys.stderr, highlight=False)
         self.started = time.perf_counter()
 
-    def trial_ended(self, progress: "Progress") -> None:
+    def trial_ended(self, progress: "SearchStep") -> None:
         trial = progress.trial
         outcome = {"COMPLETE": "validation", "PRUNED": "cut short at", "FAIL": "failed"}[trial.state.name]
         value = f" {percent(trial.value)} %" if trial.value is not None else ""

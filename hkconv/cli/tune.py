@@ -10,7 +10,7 @@ from hkconv.cli.output import percent
 from hkconv.cli.reproduce import INCOMPLETE, RESULTS, names_of, print_summary
 
 if TYPE_CHECKING:
-    from hkconv.experiments.tuning import Finding
+    from hkconv.experiments.tuner import Finding
 
 
 def tune(
@@ -48,9 +48,10 @@ def tune(
     from hkconv.cli.table_progress import TableProgress
     from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
+    from hkconv.experiments.spaces import read_tuning
     from hkconv.experiments.tables import Choice, Place
-    from hkconv.experiments.tuning import find_best, read_tuning, write_tuned
-    from hkconv.experiments.tuning import tune as run_trials
+    from hkconv.experiments.tuner import find_best, write_tuned
+    from hkconv.experiments.tuner import tune as run_trials
 
     order = Order(
         (table,),

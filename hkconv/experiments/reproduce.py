@@ -1,26 +1,26 @@
 """Fills the tables of the paper: trains the cells that the results store does not have yet."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from hkconv.data import describe
+from hkconv.data.catalog import CATALOG
 from hkconv.engine.capture import check_capture
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import make_folder
 from hkconv.engine.interrupts import held_back
 from hkconv.errors import InputError
 from hkconv.experiments import store
-from hkconv.experiments.cell_training import Outcome, failure, train_to_record
+from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.runtime import Timing, list_timings, time_epochs
 from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
 from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Place, TableCell, list_cells
-from hkconv.experiments.time_left import TimeLeft
-from hkconv.experiments.workers import Lost, results_of
+from hkconv.experiments.training import CellTrainer, Outcome, failure, without_capture
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
     device = find_device(order.place.device)
     timings = list_timings(order.choice, order.place, device, strict=not trained) if RUNTIME in order.tables else []
     # All tables, for a training that another one has already is not repeated.
-    return fill_store(order, cells, timings, TABLES, train_to_record, watcher)
+    return fill_store(order, cells, timings, TABLES, CellTrainer(), watcher)
 
 
 def fill_store(
@@ -218,7 +218,7 @@ class _Filling:
         again: list[TableCell] = []
         for cell, outcome in self._run(cells):
             if isinstance(outcome, Lost) and outcome.is_spoiled and cell.recipe.runtime.capture:
-                again.append(replace(cell, recipe=cell.recipe.replace(capture=False)))
+                again.append(without_capture(cell))
             else:
                 yield cell, outcome
         if again:
@@ -249,3 +249,57 @@ class _Filling:
 def _borrowed(record: Record, cell: TableCell) -> Record:
     """The record of a training as that of another cell that asks for the same one."""
     return {**record, **cell.head(), "same_training_as": f"{record['table']}, {record['variant']}"}
+
+
+class TimeLeft:
+    """Estimate of how long the rest of a table will take, from how long trainings took.
+
+    A training is taken to last as long as others of its model on its dataset; where there are none, of its dataset;
+    where there are none of these, in proportion to the nodes and edges of its dataset.
+
+    Args:
+        records: of earlier trainings; those that failed are passed over.
+    """
+
+    def __init__(self, records: Iterable[Record] = ()):
+        self.sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0.0, 0])
+        for record in records:
+            self.learn(record)
+
+    def learn(self, record: Record) -> None:
+        """Take one more training into account."""
+        if "error" in record:
+            return
+        dataset, seconds, quick = record["dataset"], record["seconds"], str(record["quick"])
+        for key in ((dataset, record["model"], quick), (dataset, quick)):
+            self._add(key, seconds)
+        self._add((quick,), seconds / _size(dataset))
+
+    def estimate(self, cells: Iterable[TableCell], processes: int) -> float | None:
+        """Return the seconds until some cells are trained by some processes; None as long as nothing is known."""
+        expected = [self._expected(cell) for cell in cells]
+        known = [seconds for seconds in expected if seconds is not None]
+        return sum(known) / processes if len(known) == len(expected) else None
+
+    def _add(self, key: tuple[str, ...], value: float) -> None:
+        self.sums[key][0] += value
+        self.sums[key][1] += 1
+
+    def _mean(self, key: tuple[str, ...]) -> float | None:
+        if key not in self.sums:
+            return None
+        total, count = self.sums[key]
+        return total / count
+
+    def _expected(self, cell: TableCell) -> float | None:
+        dataset, quick = cell.recipe.data.dataset, str(cell.quick)
+        for key in ((dataset, cell.training.model, quick), (dataset, quick)):
+            if key in self.sums:
+                return self._mean(key)
+        rate = self._mean((quick,))
+        return None if rate is None else rate * _size(dataset)
+
+
+def _size(dataset: str) -> int:
+    facts = CATALOG[dataset].facts
+    return facts.nodes + facts.edges

@@ -1,19 +1,38 @@
-"""What a search may choose: fields of a recipe, each with the values it can take."""
+"""Search spaces: fields of a recipe, each with the values it can take; named ones, and those of the tables.
 
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+A table's space and budget are ``recipes/tuning/TABLE.yaml``::
+
+    trials: 20                       # a system, the settings as the recipe has them being the first
+    num_splits: 2                    # a trial
+    budgets: {published: {trials: 6}, clean/texas: {num_splits: 3}}   # other numbers for some, may be left out
+    space: {lr: [0.005, 0.01], ...}  # for every system
+    own: {HKN: {kernel_size: [2, 4, 8]}, ...}   # for one, before what all share
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hkconv.data import NodeDataset
+from hkconv.data.catalog import CATALOG
+from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
+from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
 from hkconv.models.options import HKNOptions
 from hkconv.options import rule_of
+from hkconv.tasks.recipe import make_recipe, read_recipe_file
 from hkconv.tasks.tasks import Dataset
 
 # Fields of HKN that tell apart its forms and the variants of the paper's ablations: a search is for one of them.
 VARIANT_FIELDS = ("form", "points", "relative")
 # Fields whose None stands for one of their words, by the form.
 FIELDS_BY_FORM = ("norm", "hidden_act", "readout")
+
+# Random streams: of the space that all systems share, and of a system's own.
+_SHARED, _OWN = 0, 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,7 @@ SPACES: dict[str, Callable[[Dataset], Space]] = {"grid": _grid, "wide": _wide}
 
 
 def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] = ()) -> Space:
-    """The space of that name for one model: a baseline's lacks HKN's own fields and is otherwise the same.
+    """Return the space of that name for one model: a baseline's lacks HKN's own fields and is otherwise the same.
 
     Args:
         name: ``"grid"``, the paper's, or ``"wide"``.
@@ -98,7 +117,7 @@ def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] =
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """The space as JSON can hold it."""
+    """Return the space as JSON can hold it."""
     return {
         name: list(values.values) if isinstance(values, Choices) else asdict(values) for name, values in space.items()
     }
@@ -117,3 +136,136 @@ def _levers() -> Space:
             has_none = rule.optional and entry.name not in FIELDS_BY_FORM
             space[entry.name] = Choices((None, *rule.choices) if has_none else rule.choices)
     return space
+
+
+@dataclass(frozen=True)
+class SharedDraws:
+    """Sampler of a table: every system meets the same random draws of the settings it shares with the others.
+
+    Args:
+        space: few values of every field that is tried for all systems.
+        own: by label, fields of that system alone, or other values for it.
+    """
+
+    space: dict[str, Choices]
+    own: dict[str, dict[str, Choices]]
+
+    def draw(self, label: str, number: int, fixed: Mapping[str, Any]) -> Settings:
+        """Return the settings of one trial; the first has none of its own.
+
+        Args:
+            label: of the system.
+            number: of the trial, from 0.
+            fixed: fields that are not tuned.
+        """
+        if number == 0:
+            return {}
+        drawn = {**_draw(self.space, _SHARED, number), **_draw(self.own.get(label, {}), _OWN, number)}
+        kept = {name: value for name, value in drawn.items() if name not in fixed}
+        # With every edge in both directions there is nothing to tell apart.
+        if kept.get("undirected", fixed.get("undirected", True)):
+            kept.pop("directions", None)
+        return kept
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Number of trials that every system of a dataset gets, and of splits that a trial trains on."""
+
+    trials: int
+    num_splits: int
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            number = getattr(self, entry.name)
+            if type(number) is not int or number < 1:
+                raise InputError(f"{entry.name} must be a whole number of at least 1, got {number!r}")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Plan by which a table is tuned.
+
+    Args:
+        table: its name.
+        budget: of every dataset that has none of its own.
+        budgets: others, by ``PROTOCOL/DATASET`` or by ``PROTOCOL`` for all datasets of one.
+        sampler: what is drawn.
+    """
+
+    table: str
+    budget: Budget
+    budgets: dict[str, Budget]
+    sampler: SharedDraws
+
+    def budget_of(self, protocol: str, dataset: str) -> Budget:
+        """Return the budget that the systems of a dataset have under a protocol."""
+        return self.budgets.get(f"{protocol}/{dataset}") or self.budgets.get(protocol) or self.budget
+
+
+def read_tuning(
+    table: str, folder: Path = RECIPES, *, trials: int | None = None, num_splits: int | None = None
+) -> Tuning:
+    """Read how a table is tuned.
+
+    Args:
+        table: its name.
+        folder: of the recipes.
+        trials, num_splits: instead of what the file says.
+    """
+    path = folder / "tuning" / f"{table}.yaml"
+    if table not in TRAINED_TABLES or not path.exists():
+        known = sorted(found.stem for found in path.parent.glob("*.yaml"))
+        raise InputError(f"table {table!r} cannot be tuned; accepted: {', '.join(known)}")
+    values = read_recipe_file(path)
+    keys = ("trials", "num_splits", "space", "own")
+    if set(values) - {"budgets"} != set(keys):
+        raise InputError(f"recipe {path} must hold {', '.join(keys)}, got {', '.join(map(str, values)) or 'nothing'}")
+    try:
+        if not isinstance(values["own"], dict):
+            raise InputError(f"own must hold a space for each system that has one, got {values['own']!r}")
+        own = {label: read_space(found) for label, found in values["own"].items()}
+        sampler = SharedDraws(read_space(values["space"]), own)
+        usual = Budget(values["trials"], values["num_splits"])
+        budgets = _budgets(values.get("budgets", {}), usual)
+    except InputError as error:
+        raise InputError(f"recipe {path}: {error}") from None
+    given = {name: number for name, number in (("trials", trials), ("num_splits", num_splits)) if number is not None}
+    budgets = {name: replace(budget, **given) for name, budget in budgets.items()}
+    return Tuning(table, replace(usual, **given), budgets, sampler)
+
+
+def read_space(given: Any) -> dict[str, Choices]:
+    """Return the space of a table's file: a list of values for each field, all of which a recipe accepts.
+
+    Args:
+        given: as YAML has it.
+    """
+    if not isinstance(given, dict) or not all(isinstance(values, list) and values for values in given.values()):
+        raise InputError(f"a space must hold a list of values for each field, got {given!r}")
+    return {
+        name: Choices(tuple(make_recipe({name: value}).flat()[name] for value in values))
+        for name, values in given.items()
+    }
+
+
+def _draw(space: dict[str, Choices], stream: int, number: int) -> Settings:
+    """Draw values evenly; the same for the same number, whatever else is drawn."""
+    return {
+        name: found.values[np.random.default_rng([stream, number, *name.encode()]).integers(len(found.values))]
+        for name, found in space.items()
+    }
+
+
+def _budgets(given: Any, usual: Budget) -> dict[str, Budget]:
+    """Budgets that differ from the usual one, by names that say for what."""
+    if not isinstance(given, dict) or not all(isinstance(found, dict) for found in given.values()):
+        raise InputError(f"budgets must hold trials or num_splits for each name, got {given!r}")
+    for name, found in given.items():
+        protocol, _, dataset = str(name).partition("/")
+        if protocol not in PROTOCOLS or (dataset and dataset not in CATALOG):
+            raise InputError(f"a budget must be for PROTOCOL or PROTOCOL/DATASET, got {name!r}")
+        for key in found:
+            if key not in ("trials", "num_splits"):
+                raise InputError(f"budget {name!r} must hold trials or num_splits, got {key!r}")
+    return {name: replace(usual, **found) for name, found in given.items()}

@@ -1,4 +1,4 @@
-"""The Optuna study behind a search: where it is kept, what is drawn next, which trials are dead.
+"""Optuna's sampler of the tuner: tree-structured Parzen estimators with pruning, in a study of any storage.
 
 Trials are counted by what became of them, so that a search that was killed goes on where it stopped.
 """
@@ -10,14 +10,22 @@ import sqlite3
 import time
 import uuid
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from hkconv.engine.callbacks import Callback
+from hkconv.engine.interrupts import Interrupt, held_back
+from hkconv.engine.loop import Epoch
 from hkconv.engine.seeds import stream_seed
 from hkconv.errors import InputError
+from hkconv.experiments.spaces import Choices, Dimension
+from hkconv.experiments.training import CellTrainer, split_cells
 
 try:
     import optuna
@@ -29,6 +37,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
+
+if TYPE_CHECKING:
+    from hkconv.experiments.tuner import Search
 
 # Seconds. A worker that has not been heard of for GRACE is dead; busy machines and slow disks take less.
 HEARTBEAT, GRACE = 60, 300
@@ -49,6 +60,9 @@ MADE_BY_OTHERS = ("already exists", "duplicate key", "unique constraint")
 
 # How often the sampler may propose what was tried before.
 REDRAWS = 10
+
+# How often a training of the full length tells the study of its score: each time costs a transaction.
+REPORTS = 10
 
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -100,12 +114,12 @@ class TrialSampler(BaseSampler):
 
 
 def sqlite_url(path: Path) -> str:
-    """The storage URL of an SQLite file."""
+    """Return the storage URL of an SQLite file."""
     return URL.create("sqlite", database=str(path.absolute())).render_as_string()
 
 
 def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
-    """The study of that name, made if there is none.
+    """Open the study of that name; make it if there is none.
 
     Args:
         storage: SQLAlchemy URL of a database that outlives the process.
@@ -135,7 +149,7 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
 
 @contextmanager
 def storage_trouble() -> Iterator[None]:
-    """Within this block a full disk, a lost connection and whatever else befalls the storage is one line for a person.
+    """Turn a full disk, a lost connection and whatever else befalls the storage into one line for a person.
 
     Optuna raises errors of its own in place of the driver's, and in one place fails an assertion.
     """
@@ -205,9 +219,121 @@ def fail_dead_trials(study: Study) -> None:
             study.tell(trial.number, state=TrialState.FAIL)
 
 
-def count_trials(study: Study, states: Collection[TrialState]) -> int:
-    """How many trials of a study are in one of the states."""
-    return len(study.get_trials(deepcopy=False, states=tuple(states)))
+def count_open(study: Study, trials: int) -> int:
+    """Return how many trials a study lacks of so many, those that run now counted as done."""
+    return max(0, trials - len(study.get_trials(deepcopy=False, states=(*DONE, TrialState.RUNNING))))
+
+
+def ranked(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Return finished trials with different settings, the best first, the earliest first among equals."""
+    finished = [trial for trial in trials if trial.state is TrialState.COMPLETE and "repeats" not in trial.user_attrs]
+    return sorted(finished, key=lambda trial: (-trial.value, trial.number))
+
+
+class TrialRunner:
+    """Runs one more trial of a search at each call; the study and the data stay open between calls.
+
+    Args:
+        search: what is searched.
+        threads: of PyTorch.
+    """
+
+    def __init__(self, search: "Search", threads: int):
+        self.search, self.trainer = search, CellTrainer(test_is_hidden=True, threads=threads)
+        self.study: Study | None = None
+
+    def __call__(self, _job: object) -> int:
+        """Return the number of the trial, once it has ended."""
+        ended: list[int] = []
+        with storage_trouble():
+            self.study = self.study or self.search.open()
+            # Ctrl-C ends a training, but does not come between the study and its storage.
+            with held_back() as interrupt:
+                objective = _Objective(self.search, self.trainer, interrupt)
+                self.study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: ended.append(trial.number)])
+        return ended[0]
+
+
+class _Objective:
+    """Value of a trial: the mean over splits of the best validation metric."""
+
+    def __init__(self, search: "Search", trainer: CellTrainer, interrupt: Interrupt):
+        self.search, self.trainer, self.interrupt = search, trainer, interrupt
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """Train on every split."""
+        mark_worker(trial)
+        chosen = {name: _suggest(trial, name, values) for name, values in self.search.space.items()}
+        twin = _finished_twin(trial)
+        if twin is not None:
+            trial.set_user_attr("repeats", twin.number)
+            trial.set_user_attr("metric", twin.user_attrs["metric"])
+            return twin.value
+        try:
+            return self._train(trial, chosen)
+        # Settings that diverge, do not go together or do not fit into memory are bad, and the sampler shall know it.
+        except (InputError, torch.OutOfMemoryError) as error:
+            trial.set_user_attr("reason", str(error).splitlines()[0])
+            raise optuna.TrialPruned from None
+
+    def _train(self, trial: optuna.Trial, chosen: dict[str, Any]) -> float:
+        recipe = self.search.recipe.replace(**chosen)
+        cells = split_cells(self.search.study, self.search.model, recipe, recipe.optim.seed)
+        reporter = _Pruning(trial, recipe.optim.epochs, len(cells))
+        for cell in cells:
+            with self.interrupt.let_through():
+                record = self.trainer.train(cell, reporter)
+            trial.set_user_attr("metric", record["metric"])
+            reporter.split_ended(record["val"])
+        return fmean(reporter.scores)
+
+
+class _Pruning(Callback):
+    r"""Tells a trial how it does, and ends it where the others did better.
+
+    At epoch e of split s the trial's value is :math:`\frac{1}{S}(\sum_{r<s} v_r + \max_{e' \le e} v_s(e'))`, what it
+    would come to if the rest came to nothing. It never falls, as the pruner, which compares best values, assumes.
+    """
+
+    def __init__(self, trial: optuna.Trial, epochs: int, num_splits: int):
+        self.trial, self.epochs, self.num_splits = trial, epochs, num_splits
+        self.every = max(1, epochs // REPORTS)
+        self.scores: list[float] = []
+        self.best = 0.0
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        self.best = max(self.best, epoch.val_metric)
+        # The last epoch is the end of the split.
+        if epoch.number % self.every == 0 and epoch.number < self.epochs:
+            self._report(len(self.scores) * self.epochs + epoch.number, self.best)
+
+    def split_ended(self, score: float) -> None:
+        """Keep a split's score; the next begins."""
+        self.scores.append(score)
+        self.best = 0.0
+        if len(self.scores) < self.num_splits:
+            self._report(len(self.scores) * self.epochs, 0.0)
+
+    def _report(self, step: int, unfinished: float) -> None:
+        with held_back():
+            self.trial.report((sum(self.scores) + unfinished) / self.num_splits, step)
+            is_worse = self.trial.should_prune()
+        if is_worse:
+            raise optuna.TrialPruned
+
+
+def _suggest(trial: optuna.Trial, name: str, values: Dimension) -> Any:
+    if isinstance(values, Choices):
+        return trial.suggest_categorical(name, values.values)
+    if isinstance(values.low, int):
+        return trial.suggest_int(name, values.low, values.high, log=values.log)
+    return trial.suggest_float(name, values.low, values.high, log=values.log)
+
+
+def _finished_twin(trial: optuna.Trial) -> FrozenTrial | None:
+    """Return an earlier trial with the same settings: the same seeds would train the same models again."""
+    finished = trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((other for other in finished if other.params == trial.params), None)
 
 
 def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBStorage:

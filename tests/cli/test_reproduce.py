@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hkconv.cli.reproduce import RESULTS
-from hkconv.experiments import cell_training
+from hkconv.experiments import training
 from hkconv.experiments.store import DEFAULT_FOLDER
 
 RECIPE = """\
@@ -66,7 +66,7 @@ def test_a_failure_is_named_and_the_exit_code_is_1(hkconv, tiny, monkeypatch):
         raise MemoryError("no memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cell_training, "train_cell", run_out)
+        patch.setattr(training, "train_cell", run_out)
         result = hkconv(*tiny)
     assert result.exit_code == 1
     assert "failed: node tree clean MLP split 1 seed 0: MemoryError: no memory" in result.stdout.splitlines()

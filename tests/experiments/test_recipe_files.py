@@ -13,7 +13,7 @@ from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
-from hkconv.experiments.tuning import read_tuning
+from hkconv.experiments.spaces import read_tuning
 from hkconv.models import MODELS
 from hkconv.tasks.recipe import make_recipe
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 
 from hkconv.errors import InputError
-from hkconv.experiments import cell_training, runtime, store
 from hkconv.experiments import reproduce as module
-from hkconv.experiments.reproduce import Order, Watcher, reproduce
-from hkconv.experiments.tables import Choice, Place
-from hkconv.experiments.workers import SPOILED, Lost
+from hkconv.experiments import runtime, store, training
+from hkconv.experiments.pool import SPOILED, Lost
+from hkconv.experiments.recipe_files import read_table
+from hkconv.experiments.reproduce import Order, TimeLeft, Watcher, reproduce
+from hkconv.experiments.tables import Choice, Place, list_cells
 
 FIGURES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "parameters")
 
@@ -109,8 +110,8 @@ def test_what_fails_is_recorded_and_tried_again(order, monkeypatch):
             raise InputError("the training loss became nan in epoch 2")
         return train_cell(cell, *rest)
 
-    train_cell = cell_training.train_cell
-    monkeypatch.setattr(cell_training, "train_cell", diverge)
+    train_cell = training.train_cell
+    monkeypatch.setattr(training, "train_cell", diverge)
     summary = reproduce(order)
     assert (summary.added["node"], summary.failed["node"], summary.is_complete) == (3, 1, False)
     (failure,) = summary.failures
@@ -135,8 +136,8 @@ def test_a_training_of_two_tables_is_done_once(order, monkeypatch):
         trained.append((cell.model, cell.split))
         return train_cell(cell, *rest)
 
-    train_cell = cell_training.train_cell
-    monkeypatch.setattr(cell_training, "train_cell", count)
+    train_cell = training.train_cell
+    monkeypatch.setattr(training, "train_cell", count)
     both = replace(order, tables=("node", "kernels-node"), choice=Choice(systems=("HKN", "K=2")))
     assert reproduce(both).is_complete
     assert trained == [("hkn", 0), ("hkn", 1)]
@@ -148,7 +149,7 @@ def test_a_training_of_two_tables_is_done_once(order, monkeypatch):
 
 def test_a_training_is_taken_from_a_table_that_is_filled(order, monkeypatch):
     reproduce(replace(order, choice=Choice(systems=("HKN",))))
-    monkeypatch.setattr(cell_training, "train_cell", None)
+    monkeypatch.setattr(training, "train_cell", None)
     later = replace(order, tables=("kernels-node",), choice=Choice(systems=("K=2",)))
     assert reproduce(later).is_complete
     assert [record["same_training_as"] for record in records_of(later)[2:]] == ["node, HKN"] * 2
@@ -186,20 +187,17 @@ def test_data_that_some_lack_leaves_the_others(monkeypatch, order, tmp_path):
 
 
 def list_cells_of(order):
-    from hkconv.experiments.recipe_files import read_table
-    from hkconv.experiments.tables import list_cells
-
     return list_cells(read_table("node", order.recipes), order.choice, order.place)
 
 
 def test_data_that_cannot_be_read_is_asked_for_once(order, monkeypatch):
     asked = []
 
-    def refuse(recipe, test_is_hidden):
+    def refuse(recipe):
         asked.append(recipe.data.dataset)
         raise InputError("the download failed")
 
-    monkeypatch.setattr(cell_training, "_load", refuse)
+    monkeypatch.setattr(training, "load_dataset", refuse)
     summary = reproduce(order)
     assert asked == ["tree"]
     assert summary.left_out == {"tree": "the download failed"}
@@ -251,3 +249,32 @@ def test_a_capture_that_spoils_its_process_is_trained_again_without(order, monke
         *((name, split, True, True) for name in ("MLP", "GCN") for split in (0, 1)),
         *(("MLP", split, False, False) for split in (0, 1)),
     ]
+
+
+def timed(dataset, model, seconds, quick=False):
+    return {"dataset": dataset, "model": model, "seconds": seconds, "quick": quick}
+
+
+def texas_cells(*systems, dataset="texas", quick=False):
+    choice = Choice((dataset,), systems, ("clean",), quick)
+    return list_cells(read_table("node"), choice)
+
+
+def test_nothing_is_known_at_first():
+    assert TimeLeft().estimate(texas_cells("GCN"), 1) is None
+    assert TimeLeft().estimate([], 1) == 0
+    assert TimeLeft([{"error": "failed"}]).estimate(texas_cells("GCN"), 1) is None
+
+
+def test_the_nearest_experience_counts():
+    known = TimeLeft([timed("texas", "gcn", 2.0), timed("texas", "gcn", 4.0), timed("texas", "hkn", 9.0)])
+    # Texas has ten splits with three seeds each, Cora one seed.
+    assert known.estimate(texas_cells("GCN"), 1) == 30 * 3.0
+    assert known.estimate(texas_cells("GCN", "HKN"), 2) == 30 * (3.0 + 9.0) / 2
+    assert known.estimate(texas_cells("MLP"), 1) == 30 * 5.0
+    # Texas has 183 nodes and 295 edges, Cora 2708 and 5278.
+    assert abs(known.estimate(texas_cells("MLP", dataset="cora"), 1) - 10 * 5.0 * (2708 + 5278) / (183 + 295)) < 1e-6
+
+
+def test_quick_trainings_say_nothing_about_the_others():
+    assert TimeLeft([timed("texas", "gcn", 2.0, quick=True)]).estimate(texas_cells("GCN"), 1) is None

@@ -1,4 +1,4 @@
-"""Searches that share a study: processes that know nothing of each other, as on several machines."""
+"""Searches: what is drawn, cut short and kept; alone, and by processes that know nothing of each other."""
 
 import json
 import os
@@ -13,18 +13,28 @@ from pathlib import Path
 
 import optuna
 import pytest
+import torch
 import yaml
 from optuna.trial import TrialState
+from torch_geometric.data import Data
 
-from hkconv.tasks.recipe import make_recipe
+from hkconv.data import GraphDataset, NodeDataset, Split, hierarchy
+from hkconv.errors import InputError
+from hkconv.experiments import studies, training
+from hkconv.experiments.studies import MACHINE
+from hkconv.experiments.tuner import plan_search, run_search
+from hkconv.models.options import OPTIONS_OF_PAPER
+from hkconv.tasks import building, train_run
+from hkconv.tasks.recipe import make_recipe, read_recipe_file, upgraded
 
+QUICK = make_recipe(models=("mlp",), epochs=10, num_splits=2, hidden_dim=32, device="cpu")
 TRIALS = 8
 
 # Loads all that it needs, and then searches whenever it is told a storage and a folder.
 SEARCHER = f"""
 import json, sys
-from hkconv.experiments.search import plan_search, run_search
-from hkconv.tasks.recipe import Recipe
+from hkconv.experiments.tuner import plan_search, run_search
+from hkconv.tasks.recipe import make_recipe
 recipe = make_recipe(models=("mlp",), epochs=5, hidden_dim=4, num_splits=1, device="cpu")
 print("ready", flush=True)
 for line in sys.stdin:
@@ -33,6 +43,277 @@ for line in sys.stdin:
     run_search(plan, {TRIALS})
     print("done", flush=True)
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_tree():
+    """Every recipe trains on a small tree."""
+    tree = hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "load", lambda *_, **__: tree)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(small_tree, tmp_path_factory) -> Path:
+    """The folder of a search that nothing disturbed, long enough for the sampler to learn and the pruner to cut."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder, 13)
+    return folder
+
+
+def run(folder: Path, trials: int = 6, **changes):
+    space = changes.pop("space", "grid")
+    return run_search(plan_search(QUICK.replace(out=str(folder), **changes), space), trials)
+
+
+def trials_of(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    storage = f"sqlite:///{folder}/study.db"
+    (name,) = optuna.get_all_study_names(storage)
+    return optuna.load_study(study_name=name, storage=storage).trials
+
+
+def history(folder: Path) -> list[tuple]:
+    """Everything that a search decided and found, to the last bit, but for trials whose process died."""
+    trials = [trial for trial in trials_of(folder) if trial.state is not TrialState.FAIL]
+    return [(trial.params, trial.state, trial.value, trial.intermediate_values) for trial in trials]
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_nothing_had_been(whole, tmp_path):
+    run(tmp_path, 4)
+    run(tmp_path, 13)
+    assert history(tmp_path) == history(whole)
+    run(tmp_path, 13)
+    assert len(trials_of(tmp_path)) == 13
+    settings = {tuple(params.values()) for params, *_ in history(whole)}
+    assert len(settings) == 13
+
+
+def test_another_seed_is_another_search(whole, tmp_path):
+    run(tmp_path, 2, seed=1)
+    assert history(tmp_path)[0][0] != history(whole)[0][0]
+
+
+def test_the_best_recipe_trains_to_the_score_it_was_found_with(whole, tmp_path):
+    finished = [trial for trial in trials_of(whole) if trial.state is TrialState.COMPLETE]
+    best = max(finished, key=lambda trial: trial.value)
+    recipe = make_recipe(yaml.safe_load((whole / "best.yaml").read_text()))
+    assert recipe.model.models == ("mlp",)
+    assert all(recipe.flat()[name] == value for name, value in best.params.items())
+    summary = train_run(recipe.replace(out=str(tmp_path / "run"), device="cpu"))
+    assert summary.models[0].val.mean == pytest.approx(best.value, abs=1e-12)
+
+
+def test_another_search_does_not_mix_with_the_stored_one(tmp_path):
+    run(tmp_path, 2)
+    with pytest.raises(InputError, match=r"recipe of this search has epochs 11, but .* has 10: name another folder"):
+        run(tmp_path, 4, epochs=11)
+    with pytest.raises(InputError, match=r"recipe of this search has lr 0\.01, but the one"):
+        run_search(plan_search(QUICK.replace(out=str(tmp_path)), fixed=("lr",)), 4)
+    assert len(trials_of(tmp_path)) == 2
+
+
+def test_the_worst_are_cut_short(whole):
+    pruned = [trial for trial in trials_of(whole) if trial.state is TrialState.PRUNED]
+    finished = [trial for trial in trials_of(whole) if trial.state is TrialState.COMPLETE]
+    assert pruned
+    assert len(pruned) + len(finished) == 13
+    for trial in pruned:
+        last = max(trial.intermediate_values)
+        assert last < 2 * QUICK.optim.epochs - 1
+        # The rule of the median, by hand.
+        earlier = [o.intermediate_values[last] for o in finished if o.number < trial.number]
+        assert trial.intermediate_values[last] < torch.tensor(earlier, dtype=torch.float64).quantile(0.5)
+    # A report is what a trial has in hand, so that it never falls and ends below the value.
+    for trial in finished:
+        reports = [trial.intermediate_values[step] for step in sorted(trial.intermediate_values)]
+        assert reports == sorted(reports)
+        assert reports[-1] <= trial.value
+
+
+def node_tree(labels_of_test: str) -> NodeDataset:
+    dataset = hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=1)
+    if labels_of_test == "poisoned":
+        test = dataset.splits[0].test
+        dataset.graph.y[test] = (dataset.graph.y[test] + torch.randint(1, 3, test.shape)) % 3
+    return dataset
+
+
+def shapes(test_graphs: str) -> GraphDataset:
+    """Rings and paths; in the poisoned one the graphs to be tested are others altogether."""
+    generator = torch.Generator().manual_seed(1)
+    graphs = []
+    for index in range(30):
+        size = int(torch.randint(3, 8, (1,), generator=generator))
+        ring = torch.stack([torch.arange(size), (torch.arange(size) + 1) % size])
+        edges = ring if index % 2 else ring[:, :-1]
+        x = edges.flatten().bincount(minlength=size).float()[:, None]
+        y = torch.tensor([index % 2])
+        if test_graphs == "poisoned" and index >= 24:
+            x, y, edges = 3 * x, 1 - y, edges[:, :1]
+        graphs.append(Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1), y=y))
+    split = Split(torch.arange(16), torch.arange(16, 24), torch.arange(24, 30))
+    return GraphDataset("shapes", graphs, [split], 2, "test")
+
+
+@pytest.mark.parametrize("make", [node_tree, shapes])
+def test_poisoned_test_data_changes_nothing(make, tmp_path, monkeypatch):
+    for kind in ("plain", "poisoned"):
+        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind))
+        run(tmp_path / kind, 6, models=("gcn",), num_splits=1)
+    assert history(tmp_path / "plain") == history(tmp_path / "poisoned")
+    assert (tmp_path / "plain" / "best.yaml").read_text() == (tmp_path / "poisoned" / "best.yaml").read_text()
+    # The poison works: whoever looks at the test part sees another score.
+    recipe = make_recipe(yaml.safe_load((tmp_path / "plain" / "best.yaml").read_text()))
+    scores = []
+    for kind in ("plain", "poisoned"):
+        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind))
+        (cell,) = train_run(recipe.replace(out=str(tmp_path / f"run-{kind}"), device="cpu")).cells
+        scores.append((cell.val_loss, cell.test_loss))
+    (val, test), (poisoned_val, poisoned_test) = scores
+    assert val == poisoned_val
+    assert test != poisoned_test
+
+
+def test_settings_that_diverge_are_bad_and_not_the_end(tmp_path, monkeypatch):
+    def diverges(cell, recipe, *others):
+        if recipe.optim.lr == 0.01:
+            raise InputError("the training loss became nan in epoch 1")
+        return train_cell(cell, recipe, *others)
+
+    train_cell = training.train_cell
+    monkeypatch.setattr(training, "train_cell", diverges)
+    result = run(tmp_path, num_splits=1)
+    pruned = [trial for trial in trials_of(tmp_path) if "reason" in trial.user_attrs]
+    assert {trial.params["lr"] for trial in pruned} == {0.01}
+    assert {trial.state for trial in pruned} == {TrialState.PRUNED}
+    assert all(trial.params["lr"] != 0.01 for trial in result.best)
+
+    monkeypatch.setattr(training, "train_cell", lambda *_: diverges(None, QUICK.replace(lr=0.01)))
+    with pytest.raises(InputError, match="no trial finished: the training loss became nan in epoch 1"):
+        run(tmp_path / "hopeless", 3)
+
+
+def test_a_wide_space_and_hkn(tmp_path):
+    result = run(tmp_path, 3, models=("hkn",), epochs=2, num_splits=1, space="wide")
+    searched = set(result.best[0].params)
+    assert {"mass", "hidden_dim", "kernel_size", "norm", "hidden_act", "readout"} <= searched
+    assert not searched & {*OPTIONS_OF_PAPER, "form"}
+    best = read_recipe_file(tmp_path / "best.yaml")
+    assert upgraded(best) == best and make_recipe(best).model.hkn.form == "views"
+
+
+def test_the_options_of_the_paper_are_searched_in_its_form(tmp_path):
+    result = run(tmp_path, 2, models=("hkn",), form="paper", epochs=1, num_splits=1, space="wide")
+    assert {*OPTIONS_OF_PAPER} - {"relative"} <= set(result.search.space)
+    assert make_recipe(read_recipe_file(tmp_path / "best.yaml")).model.hkn.form == "paper"
+
+
+def test_an_exhausted_grid_ends_without_training_again(tmp_path, monkeypatch):
+    fixed = ("lr", "weight_decay", "num_layers")
+    trained = []
+    train_cell = training.train_cell
+    monkeypatch.setattr(training, "train_cell", lambda cell, *rest: trained.append(cell) or train_cell(cell, *rest))
+    plan = plan_search(QUICK.replace(out=str(tmp_path), num_splits=1, epochs=3), fixed=fixed)
+    result = run_search(plan, 14)
+    assert len(result.best) <= 4
+    assert len({trial.params["dropout"] for trial in trials_of(tmp_path)}) == 4
+    assert sum(result.counts.values()) == 14
+    assert len(trained) < 14
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path):
+    seen = []
+
+    def press(progress):
+        seen.append(progress)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    result = run_search(plan_search(QUICK.replace(out=str(tmp_path))), 6, on_trial=press)
+    assert result.interrupted
+    assert result.counts == {"complete": 2}
+    assert [progress.done for progress in seen] == [1, 2]
+    assert seen[1].best.value == result.best[0].value
+    assert (tmp_path / "best.yaml").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_trials_of_dead_processes_are_failed_at_once_and_drawn_again(whole, tmp_path):
+    plan = plan_search(QUICK.replace(out=str(tmp_path)))
+    run_search(plan, 1)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    plan.open().ask().set_user_attr("worker", {"machine": MACHINE, "pid": dead.pid})
+    run_search(plan, 3)
+    states = [trial.state for trial in trials_of(tmp_path)]
+    assert [index for index, state in enumerate(states) if state is TrialState.FAIL] == [1]
+    assert history(tmp_path) == history(whole)[:3]
+
+
+def test_a_trial_whose_process_died_before_it_left_a_mark_is_replaced(tmp_path, monkeypatch):
+    plan = plan_search(QUICK.replace(out=str(tmp_path)))
+    plan.open().ask()
+    monkeypatch.setattr(studies, "MARK_GRACE", 0.5)
+    assert run_search(plan, 2).counts == {"failed": 1, "complete": 2}
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_trials_of_living_processes_are_left_alone(tmp_path):
+    plan = plan_search(QUICK.replace(out=str(tmp_path)))
+    plan.open().ask().set_user_attr("worker", {"machine": MACHINE, "pid": os.getpid()})
+    elsewhere = plan.open().ask()
+    elsewhere.set_user_attr("worker", {"machine": "elsewhere", "pid": 1})
+    result = run_search(plan, 3)
+    assert result.counts == {"running": 2, "complete": 1}
+
+
+@pytest.mark.parametrize(
+    "storage, message",
+    [
+        ("nonsense", "storage must be a URL such as sqlite:///study.db"),
+        ("sqlite://", "storage must be a database that outlives the process"),
+        ("nosuchbase://host/base", "cannot be used"),
+        ("sqlite:////no/such/folder/study.db", "cannot be used: .*unable to open database file"),
+        (
+            "postgresql+nodriver://me:secret@nowhere/base",
+            r"storage postgresql\+nodriver://me:\*\*\*@nowhere/base cannot",
+        ),
+    ],
+)
+def test_a_storage_that_cannot_be_used(storage, message, tmp_path):
+    folder = tmp_path / "search"
+    with pytest.raises(InputError, match=message) as caught:
+        run_search(plan_search(QUICK.replace(out=str(folder)), storage=storage), 2)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not folder.exists()
+
+
+def test_a_damaged_study_is_not_overwritten(tmp_path):
+    (tmp_path / "study.db").write_text("this is no database, " * 100)
+    with pytest.raises(InputError, match=r"cannot be used: .*not a database"):
+        run(tmp_path)
+    assert (tmp_path / "study.db").read_text().startswith("this is no database")
+
+
+def test_studies_of_one_storage_are_told_apart_by_name(tmp_path):
+    storage = f"sqlite:///{tmp_path}/shared.db"
+    for model in ("mlp", "gcn"):
+        recipe = QUICK.replace(out=str(tmp_path / model), models=(model,))
+        run_search(plan_search(recipe, storage=storage), 2)
+    assert sorted(optuna.get_all_study_names(storage)) == ["tree-gcn-grid", "tree-mlp-grid"]
+    assert (tmp_path / "gcn" / "best.yaml").exists()
+    assert not (tmp_path / "gcn" / "study.db").exists()
+
+
+@pytest.mark.parametrize("name", ["trials", "jobs"])
+def test_numbers_that_cannot_be(name, tmp_path):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got -3"):
+        run_search(plan_search(QUICK.replace(out=str(tmp_path / "search"))), **{name: -3})
+    with pytest.raises(InputError, match="a search is for one model, got mlp, gcn"):
+        plan_search(QUICK.replace(models=("mlp", "gcn")))
+    assert not (tmp_path / "search").exists()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +346,7 @@ def check_two_searches(searchers: list[subprocess.Popen], storage: str, folder: 
         trial.value
         for recipe in recipes
         for trial in trials
-        if all(getattr(recipe, name) == value for name, value in trial.params.items())
+        if all(recipe.flat()[name] == value for name, value in trial.params.items())
     )
 
 

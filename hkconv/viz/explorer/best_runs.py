@@ -9,8 +9,8 @@ import torch
 
 from hkconv.engine.seeds import deterministic_algorithms
 from hkconv.errors import InputError
-from hkconv.experiments.cell_training import one_thread
 from hkconv.experiments.store import Record
+from hkconv.experiments.training import torch_threads
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.recipe import make_recipe, upgraded
@@ -54,6 +54,6 @@ def write_best_page(record: Record, page: Path, data: str | None = None) -> None
     given = {"models": [cell.model], "num_splits": cell.split + 1, "device": "cpu", "data": data, "capture": False}
     recipe = make_recipe({**upgraded(record["recipe"]), **given})
     dataset = load_dataset(recipe)
-    with one_thread(), deterministic_algorithms(True):
+    with torch_threads(1), deterministic_algorithms(True):
         trained = train_cell(cell, recipe, dataset, torch.device("cpu"))
     write_page(network_scene(cast(HyperbolicNetwork, trained.model), dataset, trained.result), page)

@@ -1,15 +1,17 @@
-"""Work shared among processes that may be lost: to Ctrl-C, or to a system that has no more memory."""
+"""Pool of worker processes that survives the loss of some: to Ctrl-C, or to a system that has no more memory."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar, cast
+
+from hkconv.errors import InputError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -25,13 +27,13 @@ class SpoiledError(Exception):
 
 @dataclass(frozen=True)
 class Lost:
-    """What is known of a job whose process ended in the middle of it."""
+    """Result of a job whose process ended in the middle of it."""
 
     exit_code: int | None
 
     @property
     def is_spoiled(self) -> bool:
-        """Whether the job had spoiled its process: another try, done otherwise, may succeed."""
+        """True if the job had spoiled its process: another try, done otherwise, may succeed."""
         return self.exit_code == SPOILED
 
     def __str__(self) -> str:
@@ -42,17 +44,18 @@ class Lost:
 
 def results_of(
     function: Callable[[Job], Result], jobs: Iterable[Job], processes: int, *, may_spoil: bool = False
-) -> Iterator[tuple[Job, Result | Lost]]:
-    """Each job with what the function returns for it, in the order in which they end.
+) -> Generator[tuple[Job, Result | Lost], None, None]:
+    """Yield each job with what the function returns for it, in the order in which they end.
 
-    A job is drawn when a process is free for it. A process that is lost is replaced. Leaving the iterator ends all
+    A job is drawn when a process is free for it. A process that is lost is replaced. Closing the iterator ends all
     processes at once.
 
     Args:
-        function: can be pickled, and so can jobs and results; it raises nothing but :class:`SpoiledError`.
+        function: can be pickled, and so can jobs and results. An :class:`InputError` that it raises is raised here;
+            other than that it raises nothing but :class:`SpoiledError`.
         jobs: what to call it with.
         processes: how many at a time; with one, the calls happen in this process unless they may spoil it.
-        may_spoil: whether the function may raise.
+        may_spoil: True if the function may raise :class:`SpoiledError`.
     """
     if processes == 1 and not may_spoil:
         for job in jobs:
@@ -80,6 +83,8 @@ def results_of(
             for connection in cast(list[Connection], wait(list(workers))):
                 worker, job = workers[connection]
                 result = worker.receive()
+                if isinstance(result, InputError):
+                    raise result
                 yield job, result
                 if isinstance(result, Lost):
                     del workers[connection]
@@ -101,8 +106,8 @@ class _Worker(Generic[Job, Result]):
             self.process.start()
         other_end.close()
 
-    def receive(self) -> Result | Lost:
-        """The result of the job it has, once there is one."""
+    def receive(self) -> Result | InputError | Lost:
+        """Return the result of the job it has, once there is one."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -115,7 +120,23 @@ class _Worker(Generic[Job, Result]):
         self.process.join()
 
 
-def end_with_parent() -> None:
+def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
+    _end_with_parent()
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send(function(job))
+        except InputError as error:
+            connection.send(InputError(str(error)))
+        except SpoiledError:
+            # Not an ordinary exit: what is spoiled may hang while it is taken down.
+            os._exit(SPOILED)
+
+
+def _end_with_parent() -> None:
     """Let this process end as soon as its parent has: one that was killed cannot end its children."""
 
     def watch() -> None:
@@ -125,23 +146,9 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _serve(function: Callable[[Job], Result], connection: Connection) -> None:
-    end_with_parent()
-    while True:
-        try:
-            job = connection.recv()
-        except EOFError:
-            return
-        try:
-            connection.send(function(job))
-        except SpoiledError:
-            # Not an ordinary exit: what is spoiled may hang while it is taken down.
-            os._exit(SPOILED)
-
-
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started here ignore Ctrl-C, which a terminal sends to all: it is for their starter to end them."""
+    """Start processes that ignore Ctrl-C, which a terminal sends to all: it is for their starter to end them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

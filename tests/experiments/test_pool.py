@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from spoiling import number_of_process
 
-from hkconv.experiments.workers import SPOILED, Lost, results_of
+from hkconv.experiments.pool import SPOILED, Lost, results_of
 
 
 def test_one_process_is_this_one():
@@ -66,7 +66,7 @@ def test_a_spoiled_process_is_replaced_even_where_there_is_one():
 def test_a_killed_parent_takes_its_workers_along(tmp_path):
     file = tmp_path / "worker"
     code = (
-        "from spoiling import sleep_long\nfrom hkconv.experiments.workers import results_of\n"
+        "from spoiling import sleep_long\nfrom hkconv.experiments.pool import results_of\n"
         f"if __name__ == '__main__':\n    list(results_of(sleep_long, [{str(file)!r}], 2))\n"
     )
     script = tmp_path / "parent.py"

@@ -7,12 +7,12 @@ from hkconv.engine.callbacks import Callback
 from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.engine.devices import describe_device
 from hkconv.errors import InputError
-from hkconv.experiments import cell_training
-from hkconv.experiments.cell_training import one_thread, train_to_record
+from hkconv.experiments import training
+from hkconv.experiments.pool import SpoiledError
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import append, read
 from hkconv.experiments.tables import Choice, Place, list_cells
-from hkconv.experiments.workers import SpoiledError
+from hkconv.experiments.training import CellTrainer, torch_threads
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.run import train_cell
 
@@ -23,8 +23,8 @@ def cell(recipes):
 
 
 def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
-    record = train_to_record(cell).record
-    with one_thread():
+    record = CellTrainer()(cell).record
+    with torch_threads(1):
         result = train_cell(cell.training, cell.recipe, load_dataset(cell.recipe), torch.device("cpu")).result
     assert (record["test"], record["val"]) == (result.test_metric, result.val_metric)
     assert (record["test_loss"], record["val_loss"]) == (result.test_loss, result.val_loss)
@@ -42,7 +42,7 @@ def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
 
 def test_threads_and_algorithms_are_as_before(cell):
     torch.set_num_threads(2)
-    train_to_record(cell)
+    CellTrainer()(cell)
     assert torch.get_num_threads() == 2
     assert not torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
@@ -60,8 +60,8 @@ def test_a_failure_is_a_record_too(cell, monkeypatch, error, reason):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(cell_training, "train_cell", fail)
-    record = train_to_record(cell).record
+    monkeypatch.setattr(training, "train_cell", fail)
+    record = CellTrainer()(cell).record
     assert record["error"] == reason
     assert "test" not in record
     assert record["versions"]
@@ -73,45 +73,43 @@ def test_half_a_training_is_no_result(cell, monkeypatch):
             if epoch.number == 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(cell_training, "train_cell", lambda *arguments: train_cell(*arguments, CtrlC()))
+    monkeypatch.setattr(training, "train_cell", lambda *arguments: train_cell(*arguments[:-1], CtrlC()))
     with pytest.raises(KeyboardInterrupt):
-        train_to_record(cell)
+        CellTrainer()(cell)
 
 
 def test_data_that_cannot_be_loaded_is_no_failure_of_the_training(tmp_path):
     cell = list_cells(read_table("graph"), Choice(datasets=("ptc",)), Place("cpu", str(tmp_path)))[0]
-    outcome = train_to_record(cell)
+    outcome = CellTrainer()(cell)
     assert outcome.record is None
     assert "ptc" in outcome.data_error
 
 
 def test_more_splits_than_the_dataset_has(cell, monkeypatch):
     dataset = load_dataset(cell.recipe)
-    monkeypatch.setattr(
-        cell_training, "_load", lambda *_: type(dataset)(**{**vars(dataset), "splits": dataset.splits[:1]})
-    )
-    assert train_to_record(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"
+    monkeypatch.setattr(training, "load_dataset", lambda _: replace(dataset, splits=dataset.splits[:1]))
+    assert CellTrainer()(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"
 
 
 def test_what_cannot_be_captured_is_trained_without(cell, monkeypatch):
     tried = []
-    train_cell = cell_training.train_cell
+    train_cell = training.train_cell
 
-    def refusing(training, recipe, dataset, device):
+    def refusing(cell, recipe, *rest):
         tried.append(recipe.runtime.capture)
         if recipe.runtime.capture:
             raise CaptureRefusedError("it waits")
-        return train_cell(training, recipe, dataset, device)
+        return train_cell(cell, recipe, *rest)
 
-    monkeypatch.setattr(cell_training, "train_cell", refusing)
+    monkeypatch.setattr(training, "train_cell", refusing)
     captured = replace(cell, recipe=cell.recipe.replace(capture=True))
-    record, plain = (train_to_record(each).record for each in (captured, cell))
+    record, plain = (CellTrainer()(each).record for each in (captured, cell))
     assert tried == [True, False, False]
     assert not record["recipe"]["capture"] and record["val"] == plain["val"]
 
 
 def test_hidden_test_data_gives_no_test_score(cell):
-    hidden, shown = (train_to_record(cell, test_is_hidden=value).record for value in (True, False))
+    hidden, shown = (CellTrainer(test_is_hidden=value)(cell).record for value in (True, False))
     assert hidden["test"] is hidden["test_loss"] is None and shown["test"] is not None
     assert (hidden["val"], hidden["val_loss"]) == (shown["val"], shown["val_loss"])
     assert set(hidden["split_sizes"]) == {"train", "val"}
@@ -121,6 +119,6 @@ def test_a_broken_capture_spoils_the_process(cell, monkeypatch):
     def breaking(*_):
         raise CaptureBrokenError("out of memory")
 
-    monkeypatch.setattr(cell_training, "train_cell", breaking)
+    monkeypatch.setattr(training, "train_cell", breaking)
     with pytest.raises(SpoiledError, match="out of memory"):
-        train_to_record(cell)
+        CellTrainer()(cell)

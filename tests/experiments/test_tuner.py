@@ -6,11 +6,12 @@ import pytest
 
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
-from hkconv.experiments import cell_training, store, tuning
+from hkconv.experiments import store, training, tuner
 from hkconv.experiments.recipe_files import RECIPES, read_table, read_tuned
 from hkconv.experiments.reproduce import Order
+from hkconv.experiments.spaces import Budget, read_tuning
 from hkconv.experiments.tables import Choice, Place, list_cells
-from hkconv.experiments.tuning import Budget, find_best, list_trials, read_tuning, tune, write_tuned
+from hkconv.experiments.tuner import find_best, list_trials, tune, write_tuned
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 SPACE = "trials: 1\nnum_splits: 1\nspace: {}\nown: {}\n"
@@ -64,13 +65,13 @@ def test_edges_that_go_both_ways_have_one_reading(recipes):
 
 def test_no_trial_is_given_test_data(order, monkeypatch):
     seen = []
-    train_cell = cell_training.train_cell
+    train_cell = training.train_cell
 
-    def watched(cell, recipe, dataset, device):
+    def watched(cell, recipe, dataset, *rest):
         seen.extend(split.test for split in dataset.splits)
-        return train_cell(cell, recipe, dataset, device)
+        return train_cell(cell, recipe, dataset, *rest)
 
-    monkeypatch.setattr(cell_training, "train_cell", watched)
+    monkeypatch.setattr(training, "train_cell", watched)
     summary = tune(read_tuning("node", order.recipes), order)
     records, damaged = store.read(order.results, ["tuning-node"])
     assert set(seen) == {None} and len(records) == summary.added["tuning-node"] >= 12 and not damaged
@@ -88,17 +89,18 @@ def test_a_tuning_goes_on_where_it_stopped(order):
 def scored(order, monkeypatch, score):
     """Trials that are not trained: their validation score and loss are what a function of their recipe says."""
 
-    def record_of(cell, test_is_hidden):
-        assert test_is_hidden
+    def record_of(cell):
         made = {**dict.fromkeys(("test", "test_loss", "best_epoch", "epochs", "parameters")), "seconds": 0.0}
         found = score(cell)
         if found is None:
-            return cell_training.Outcome({**cell.head(), "error": "diverged"})
-        return cell_training.Outcome(
-            {**cell.head(), **made, "metric": "accuracy", "val": found[0], "val_loss": found[1]}
-        )
+            return training.Outcome({**cell.head(), "error": "diverged"})
+        return training.Outcome({**cell.head(), **made, "metric": "accuracy", "val": found[0], "val_loss": found[1]})
 
-    monkeypatch.setattr(tuning, "train_to_record", record_of)
+    def trainer(*, test_is_hidden):
+        assert test_is_hidden
+        return record_of
+
+    monkeypatch.setattr(tuner, "CellTrainer", trainer)
     plan = read_tuning("node", order.recipes)
     tune(plan, order)
     return {found.label: found for found in find_best(plan, order)}
