@@ -14,8 +14,8 @@ from pathlib import Path
 
 # What is imported before a fork; a command imports the rest itself.
 MODULES = (
-    *("hkconv.cli.main", "hkconv.cli.progress", "hkconv.cli.table_progress", "hkconv.cli.translation_progress"),
-    *("hkconv.tasks.run", "hkconv.experiments.studies", "hkconv.experiments.tuner", "hkconv.language.train"),
+    *("hkconv.cli.main", "hkconv.cli.progress", "hkconv.tasks.run"),
+    *("hkconv.experiments.studies", "hkconv.experiments.tuner", "hkconv.language.train"),
 )
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

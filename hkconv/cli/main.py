@@ -14,7 +14,7 @@ from hkconv.cli.audit import audit
 from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
 from hkconv.cli.evaluate import evaluate
-from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED
+from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED, handle_sigterm, interrupted_code
 from hkconv.cli.explore import explore
 from hkconv.cli.export import export
 from hkconv.cli.hyperbolicity import hyperbolicity
@@ -27,7 +27,6 @@ from hkconv.cli.report import report
 from hkconv.cli.reproduce import reproduce
 from hkconv.cli.search import search
 from hkconv.cli.serve import serve
-from hkconv.cli.signals import heed_sigterm, interrupted_code
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
@@ -135,5 +134,5 @@ def run() -> None:
     # A terminal or pipe that knows no `±` shows `?` instead of failing.
     for stream in (sys.stdout, sys.stderr):
         cast(io.TextIOWrapper, stream).reconfigure(errors="replace")
-    heed_sigterm()
+    handle_sigterm()
     app(prog_name="hkconv")

@@ -48,7 +48,7 @@ def reproduce(
 
     Example: hkconv reproduce node --datasets texas --systems HKN,GCN
     """
-    from hkconv.cli.table_progress import TableProgress
+    from hkconv.cli.progress import TableProgress
     from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
     from hkconv.experiments.reproduce import reproduce as fill

@@ -2,12 +2,9 @@
 
 import inspect
 import shlex
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
@@ -17,7 +14,7 @@ from hkconv.models import MODELS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
-    from hkconv.experiments.tuner import SearchResult, SearchStep
+    from hkconv.experiments.tuner import SearchResult
 
 # A search is for one model and trains it once on a split; a trial that was stopped is replaced.
 NOT_OPTIONS = ("models", "seeds", "keep_every")
@@ -51,10 +48,12 @@ def search(
         raise InputError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
     chosen = make_recipe({**values, **given, "models": [model]})
 
+    from hkconv.cli.progress import SearchProgress
     from hkconv.experiments.tuner import plan_search, run_search
 
     plan = plan_search(chosen, space or "grid", fixed=tuple(given), storage=storage, study=study)
-    result = run_search(plan, 50 if trials is None else trials, 1 if jobs is None else jobs, _Display().trial_ended)
+    with SearchProgress() as progress:
+        result = run_search(plan, 50 if trials is None else trials, 1 if jobs is None else jobs, progress.trial_ended)
     _print_result(result)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -85,23 +84,6 @@ def _signature() -> inspect.Signature:
 
 
 search.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
-
-
-class _Display:
-    """One line a trial on standard error, so that standard output holds the result alone."""
-
-    def __init__(self) -> None:
-        self.console = Console(file=sys.stderr, highlight=False)
-        self.started = time.perf_counter()
-
-    def trial_ended(self, progress: "SearchStep") -> None:
-        trial = progress.trial
-        outcome = {"COMPLETE": "validation", "PRUNED": "cut short at", "FAIL": "failed"}[trial.state.name]
-        value = f" {percent(trial.value)} %" if trial.value is not None else ""
-        best = "" if progress.best is None else f", best {percent(progress.best.value)} %"
-        seconds = f"{time.perf_counter() - self.started:.0f} s"
-        line = f"trial {trial.number} ({progress.done}/{progress.wanted}): {outcome}{value}{best}, {seconds}"
-        print(line, file=sys.stderr, flush=True)
 
 
 def _print_result(result: "SearchResult") -> None:

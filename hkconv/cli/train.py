@@ -36,10 +36,10 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     chosen = _choose_recipe(recipe, resume, given)
 
-    from hkconv.cli.progress import ProgressReporter
+    from hkconv.cli.progress import TrainProgress
     from hkconv.tasks.run import train_run
 
-    with ProgressReporter() as reporter:
+    with TrainProgress() as reporter:
         summary = train_run(chosen, reporter, resume=resume is not None)
     if find_place().rank == 0:
         _print_summary(summary)

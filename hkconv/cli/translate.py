@@ -53,7 +53,7 @@ def train(resume: str | None, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     recipe = make_translation_recipe(given) if resume is None else _resumed_recipe(Path(resume), given)
 
-    from hkconv.cli.translation_progress import TranslationProgress
+    from hkconv.cli.progress import TranslationProgress
     from hkconv.language.train import train_translator
 
     with TranslationProgress() as progress:

@@ -45,7 +45,7 @@ def tune(
 
     Example: hkconv tune node --datasets texas --systems HKN,GCN --jobs 2
     """
-    from hkconv.cli.table_progress import TableProgress
+    from hkconv.cli.progress import TableProgress
     from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
     from hkconv.experiments.spaces import read_tuning

@@ -1,24 +1,83 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from hkconv.cli.progress import ProgressReporter
+from hkconv.cli.progress import TableProgress, TrainProgress, TranslationProgress, duration
 from hkconv.engine.loop import Epoch
+from hkconv.language.log import LogEntry
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.summary import Cell
 
+RECORD = {
+    "table": "node",
+    "dataset": "texas",
+    "protocol": "clean",
+    "variant": "GCN",
+    "split": 1,
+    "seed": 0,
+    "test": 0.5,
+    "val": 0.625,
+    "seconds": 2.0,
+}
 
-def test_a_terminal_sees_loss_and_validation_metric(monkeypatch):
-    terminal = io.StringIO()
-    monkeypatch.setattr(
-        "hkconv.cli.progress.Console", lambda **_: Console(file=terminal, force_terminal=True, width=80)
-    )
-    with ProgressReporter() as reporter:
-        reporter.run_started(make_recipe(epochs=10), [Cell("hkn", 0, 0)])
-        reporter.cell_started(Cell("hkn", 0, 0))
-        reporter.epoch_ended(Epoch(5, 1.2345, 1.0, 0.512))
-        reporter.progress.refresh()
+
+@pytest.fixture
+def terminal(monkeypatch) -> io.StringIO:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100, highlight=False)
+    monkeypatch.setattr("hkconv.cli.progress.Console", lambda **_: console)
+    return shown
+
+
+def test_a_terminal_sees_loss_and_validation_metric_of_a_training(terminal):
+    with TrainProgress() as progress:
+        progress.run_started(make_recipe(epochs=10), [Cell("hkn", 0, 0)])
+        progress.cell_started(Cell("hkn", 0, 0))
+        progress.epoch_ended(Epoch(5, 1.2345, 1.0, 0.512))
+        progress.progress.refresh()
         shown = terminal.getvalue()
     assert "hkn split 0 seed 0 (1/1)" in shown
     assert "loss 1.234" in shown or "loss 1.235" in shown
     assert "val 51.2 %" in shown
+
+
+def test_a_terminal_sees_speed_and_the_latest_validation_loss_of_a_translator(terminal):
+    with TranslationProgress() as progress:
+        progress.started(0, 400)
+        for step, validation_loss in ((100, 3.21), (150, None)):
+            progress.logged(LogEntry(step, 4.5678, 1.0, 1e-3, 0, 1000, 2.0, 98765.4, validation_loss))
+        progress.progress.refresh()
+        shown = terminal.getvalue()
+    assert "150/400" in shown
+    assert "loss 4.568" in shown
+    assert "val 3.210" in shown
+    assert "98,765 tokens/s" in shown
+
+
+def test_a_terminal_sees_what_is_done_and_what_is_left(terminal):
+    with TableProgress() as progress:
+        progress.planned(12, 2, [])
+        progress.cell_ended(RECORD, 3, 10, 700.0)
+        progress.progress.refresh()
+        shown = terminal.getvalue()
+    assert "12 cells, 2 of them stored already" in shown
+    assert "node texas clean GCN" in shown
+    assert "3/10" in shown.replace(" ", "")
+    assert "about 12 min left" in shown
+
+
+def test_a_pipe_gets_a_line_for_each_training(capsys):
+    with TableProgress() as progress:
+        progress.cell_ended(RECORD, 3, 10, 40.0)
+        progress.cell_ended({**RECORD, "error": "out of [memory]"}, 4, 10, None)
+        progress.cell_ended({**RECORD, "table": "runtime", "test": 0.0125}, 5, 10, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "node texas clean GCN split 1 seed 0 (3/10): validation 62.5 %, test 50.0 %, 2.0 s, about 40 s left",
+        "node texas clean GCN split 1 seed 0 (4/10): failed: out of [memory]",
+        "runtime texas clean GCN split 1 seed 0 (5/10): 12.5 ms an epoch",
+    ]
+
+
+def test_durations():
+    assert [duration(seconds) for seconds in (40, 700, 7200)] == ["40 s", "12 min", "2.0 h"]
