@@ -16,7 +16,7 @@ def export(
 
     Example: hkconv export runs/tree-20250101-120000 --out model.pt2
     """
-    from hkconv.tasks.export import export_run
+    from hkconv.tasks.predict import export_run
 
     result = export_run(run, out, format)
     typer.echo(f"{result.cell}, validation {result.metric} {percent(result.val_metric)} %")

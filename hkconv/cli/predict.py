@@ -21,8 +21,7 @@ def predict(
 
     Example: hkconv predict runs/papers-20250101-120000 papers --out predictions.csv
     """
-    from hkconv.tasks.predict import predict_run
-    from hkconv.tasks.prediction_files import check_target, write_predictions
+    from hkconv.tasks.predict import check_target, predict_run, write_predictions
 
     target = check_target(Path(out))
     predictions = predict_run(run, data, model=model, device=device)

@@ -1,16 +1,26 @@
-"""From a recipe to what it names: the dataset, the models and how to train them."""
+"""From a recipe to what it names, the dataset and the models; and what the folder of a run keeps of own data.
 
+``data.json`` has the names of classes, features and categories and digests of the data, ``splits.npz`` the masks of the
+splits, as ``--split-file`` takes them: so own data are read again in the same way.
+"""
+
+from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
 from hkconv import models
-from hkconv.data import GraphDataset, LinkDataset, Split, load
-from hkconv.data.dataset import PUBLISHED
-from hkconv.data.own.loading import is_own
+from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, load
+from hkconv.data.options import PUBLISHED
+from hkconv.data.own.loading import is_own, load_again, load_own
+from hkconv.data.own.schema import Schema, schema_of_dict
+from hkconv.data.split_files import write_masks
+from hkconv.engine.files import read_json, write_bytes, write_json
 from hkconv.errors import InputError
-from hkconv.tasks.own_data import load_own_data
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset
+
+DATA_FILE = "data.json"
+SPLITS_FILE = "splits.npz"
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
@@ -19,6 +29,53 @@ def load_dataset(recipe: Recipe) -> Dataset:
         return load_own_data(recipe)
     given = {name: value for name, value in vars(recipe.data).items() if name != "dataset"}
     return load(recipe.data.dataset, root=recipe.runtime.data, seed=recipe.optim.seed, **given)
+
+
+def load_own_data(recipe: Recipe) -> NodeDataset | GraphDataset:
+    """The own data that a recipe names.
+
+    If the folder ``out`` holds a run on own data, they are loaded as that run read and divided them, from the path
+    ``data`` if they were moved there, and refused if they have changed.
+
+    Args:
+        recipe: its ``dataset`` is a path.
+
+    Returns:
+        The dataset, with its schema.
+    """
+    data, place, out = recipe.data, recipe.runtime.data, recipe.runtime.out
+    if data.protocol == PUBLISHED:
+        raise InputError(f"protocol must be 'clean' for own data, got {data.protocol!r}")
+    schema = None if out is None else find_schema(Path(out))
+    if out is not None and schema is not None:
+        return load_again(place or data.dataset, schema, Path(out, SPLITS_FILE), data)
+    if place is not None:
+        raise InputError(f"data is the folder of named datasets, but {data.dataset} is own data: leave it out")
+    return load_own(
+        data.dataset,
+        task=data.task,
+        split_file=data.split_file,
+        num_splits=data.num_splits,
+        seed=recipe.optim.seed,
+        preparation=data,
+    )
+
+
+def keep_own_data(folder: Path, dataset: NodeDataset | GraphDataset) -> None:
+    """Write what was learned of own data into the folder of a run.
+
+    Args:
+        folder: of the run.
+        dataset: with a schema.
+    """
+    write_bytes(folder / SPLITS_FILE, write_masks(dataset.splits, len(dataset.labels)))
+    write_json(folder / DATA_FILE, cast(Schema, dataset.schema).as_dict())
+
+
+def find_schema(folder: Path) -> Schema | None:
+    """What the run in ``folder`` learned of its own data, None if there is no such run."""
+    path = folder / DATA_FILE
+    return schema_of_dict(read_json(path, "what the run knows of its data"), str(path)) if path.exists() else None
 
 
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:

@@ -1,7 +1,15 @@
-"""What a trained model says of data that people bring: of those it was trained on, or of new ones of the same kind."""
+"""The best training of a run put to use: its predictions on data that people bring, and its network as a program.
 
+Predictions are of the data that were trained on, or of new ones of the same kind. A table of them has ``id``, ``class``
+and a column ``p_CLASS`` for the probability of each class.
+"""
+
+import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,13 +24,19 @@ from hkconv.data.own.loading import prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
 from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint
 from hkconv.engine.devices import find_device
+from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
+from hkconv.models.export import export_onnx, export_torch
+from hkconv.models.hkn import HKN
+from hkconv.tasks.building import find_schema
 from hkconv.tasks.graph_batches import PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs
-from hkconv.tasks.own_data import find_schema
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
 from hkconv.tasks.summary import CellResult
 from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved
+
+SUFFIXES = (".csv", ".parquet")
+EXPORTERS = {"torch": export_torch, "onnx": export_onnx}
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,3 +183,96 @@ def _logits(network: torch.nn.Module, own: OwnGraphs, graphs: list[Data], by_lay
     packed = PackedGraphs(graphs, reference)
     batches = (packed.take(members) for members in torch.arange(len(packed)).split(GRAPHS_AT_ONCE))
     return torch.cat([graph_logits(network, batch, own.num_columns, reference.dtype) for batch in batches])
+
+
+def check_target(path: Path) -> Path:
+    """Refuse a file that no predictions can be written to, before they are made."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"out must end in {' or '.join(SUFFIXES)}, got {path}")
+    if not path.parent.is_dir():
+        raise InputError(f"out {path} cannot be written: folder {path.parent} does not exist")
+    if path.suffix == ".parquet":
+        _pyarrow()
+    return path
+
+
+def write_predictions(path: Path | str, predictions: Predictions) -> Path:
+    """Write a table, whole or not at all.
+
+    Args:
+        path: ends in ``.csv`` or ``.parquet``; an older file is replaced.
+        predictions: what to write.
+
+    Returns:
+        The path.
+    """
+    path = check_target(Path(path))
+    content = _as_parquet(predictions) if path.suffix == ".parquet" else _as_csv(predictions)
+    write_bytes(path, content, "out")
+    return path
+
+
+def _columns(predictions: Predictions) -> dict[str, list]:
+    probabilities = predictions.probabilities.t().tolist()
+    named = {f"p_{name}": column for name, column in zip(predictions.classes, probabilities)}
+    return {"id": predictions.ids, "class": predictions.predicted, **named}
+
+
+def _as_csv(predictions: Predictions) -> bytes:
+    columns = _columns(predictions)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    # As many digits as a float32 has.
+    written = [
+        [f"{value:.9g}" for value in column] if name.startswith("p_") else column for name, column in columns.items()
+    ]
+    writer.writerows(zip(*written))
+    return text.getvalue().encode()
+
+
+def _as_parquet(predictions: Predictions) -> bytes:
+    pyarrow, parquet = _pyarrow()
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(_columns(predictions)), buffer)
+    return buffer.getvalue()
+
+
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(
+            f"Parquet needs PyArrow ({error}): install it with pip install 'hkconv[parquet]', or name a .csv file"
+        ) from None
+    return pyarrow, parquet
+
+
+def export_run(folder: Path | str, out: Path | str, format: str = "torch") -> CellResult:
+    """Write the HKN with the best validation score of a run as a program.
+
+    It takes features as the network saw them and edges in all their directions; weights of edges if the run's own data
+    had some.
+
+    Args:
+        folder: a folder that :func:`~hkconv.tasks.run.train_run` made.
+        out: the file; an older one is replaced.
+        format: ``"torch"`` for ``torch.export.load``, or ``"onnx"``.
+
+    Returns:
+        The training that was exported.
+    """
+    folder, out = Path(folder), Path(out)
+    if format not in EXPORTERS:
+        raise InputError(f"format must be {' or '.join(EXPORTERS)}, got {format!r}")
+    result = best_training(folder, "hkn")
+    model, _ = load_checkpoint(folder / result.cell.folder, expected="hkn")
+    schema = find_schema(folder)
+    make_folder(out.parent, "out")
+    content = EXPORTERS[format](cast(HKN, model), weighted=schema is not None and schema.is_weighted)
+    try:
+        write_bytes(out, content)
+    except OSError as error:
+        raise InputError(f"out {out} cannot be written ({error.strerror})") from None
+    return result

@@ -1,6 +1,6 @@
 """A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
 
-A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.tasks.own_data` keeps of own data, and for
+A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.tasks.building` keeps of own data, and for
 each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
 while it lasts, what :mod:`hkconv.engine.unfinished` keeps of it.
 """
@@ -8,7 +8,7 @@ while it lasts, what :mod:`hkconv.engine.unfinished` keeps of it.
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,6 @@ import torch
 
 from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset
-from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.own.loading import is_own
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.capture import check_capture
@@ -34,20 +33,16 @@ from hkconv.engine.seeds import deterministic_algorithms, seed_everything, strea
 from hkconv.engine.settings import Settings
 from hkconv.engine.unfinished import Unfinished
 from hkconv.errors import InputError
-from hkconv.tasks.building import describe_dataset, load_dataset, model_config
+from hkconv.tasks.building import describe_dataset, find_schema, keep_own_data, load_dataset, model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.layerwise import check_sampled
-from hkconv.tasks.own_data import find_schema, keep_own_data
 from hkconv.tasks.recipe import Recipe, make_recipe, upgraded
-from hkconv.tasks.summary import Cell, CellResult, RunSummary, Spread, find_unlearned
+from hkconv.tasks.summary import Cell, CellResult, RunSummary, summarize
 from hkconv.tasks.tasks import Dataset, make_task
 
 RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.json"
-
-# With fewer epochs than this no other setting has had its chance yet.
-FEW_EPOCHS = 20
 
 
 def train_run(recipe: Recipe, reporter: Callback | None = None, *, resume: bool = False) -> RunSummary:
@@ -106,7 +101,8 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
         # One may have been kept just before.
         results |= {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
     place, seconds = processes.describe(device), time.perf_counter() - started
-    summary = _summarize(recipe, dataset, folder, results, place, seconds, interrupted)
+    found = [results[cell] for cell in cells if cell in results]
+    summary = summarize(recipe, dataset, folder, found, place, seconds, interrupted)
     if processes.is_first:
         write_json(folder / SUMMARY_FILE, summary.as_dict())
     return summary
@@ -340,72 +336,3 @@ def _continued_folder(recipe: Recipe) -> Path:
     folder = make_folder(Path(out), "out")
     remove_parts(folder)
     return folder
-
-
-def _summarize(
-    recipe: Recipe,
-    dataset: Dataset,
-    folder: Path,
-    results: dict[Cell, CellResult],
-    device: str,
-    seconds: float,
-    interrupted: bool,
-) -> RunSummary:
-    tasks = [make_task(dataset, split, torch.empty(0)) for split in dataset.splits]
-    cells = [results[cell] for cell in list_cells(recipe) if cell in results]
-    return RunSummary(
-        folder=folder,
-        recipe=recipe,
-        dataset=describe_dataset(dataset),
-        metric=tasks[0].metric,
-        chance_rule=tasks[0].chance,
-        chance=Spread.of([task.chance_score() for task in tasks]),
-        cells=cells,
-        device=device,
-        versions=versions(),
-        seconds=seconds,
-        interrupted=interrupted,
-        sampler=None if recipe.optim.neighbors is None else sampler_name(),
-        unlearned=[
-            replace(entry, remedies=_remedies(recipe, dataset, entry.model))
-            for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
-        ],
-    )
-
-
-def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
-    """Options that may help a model which learned nothing; none that is on already or would change nothing."""
-    if recipe.optim.epochs < FEW_EPOCHS:
-        return ["more --epochs", "another --lr"]
-    directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
-    return [*_scalings(recipe, dataset), *directions, "another --lr"]
-
-
-def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
-    """Whether ``undirected`` may have added edges that the model passes messages over."""
-    if isinstance(dataset, GraphDataset):
-        # Those of the catalog are left as they are, and bonds of molecules have no direction.
-        can_add = dataset.schema is not None and dataset.num_columns is None
-    else:
-        # Links are used both ways, and so are the edges of the embedded trees.
-        can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
-    return recipe.data.undirected and can_add and model != "mlp"
-
-
-def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
-    """The options that put the features on another scale; neither applies to categories."""
-    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
-        return []
-    features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
-    is_useful = {
-        "--log-features": not recipe.data.log_features and any(bool((x.abs() > 1).any()) for x in features),
-        "--normalize-features": not recipe.data.normalize_features and _can_divide_rows(features),
-    }
-    return [option for option in is_useful if is_useful[option]]
-
-
-def _can_divide_rows(features: list[torch.Tensor]) -> bool:
-    """Whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
-    sums = torch.cat([x.sum(dim=1) for x in features])
-    has_other_sums = bool(((sums != 0) & ((sums - 1).abs() > 1e-5)).any())
-    return features[0].size(1) > 1 and has_other_sums and not any(bool((x < 0).any()) for x in features)

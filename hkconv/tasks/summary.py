@@ -1,15 +1,24 @@
 """What a run of many trainings came to, as numbers to print and as JSON to keep."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
 
+import torch
+
+from hkconv.data import GraphDataset, NodeDataset
+from hkconv.data.neighbor_sampling import sampler_name
+from hkconv.engine.environment import versions
+from hkconv.tasks.building import describe_dataset
 from hkconv.tasks.recipe import Recipe
+from hkconv.tasks.tasks import Dataset, make_task
 
 # Above the rounding of a mean of float64 numbers; one example more or less is far above it.
 ROUNDING = 1e-9
+# With fewer epochs than this no other setting has had its chance yet.
+FEW_EPOCHS = 20
 
 
 @dataclass(frozen=True)
@@ -193,3 +202,80 @@ class RunSummary:
             "versions": self.versions,
             "seconds": self.seconds,
         }
+
+
+def summarize(
+    recipe: Recipe,
+    dataset: Dataset,
+    folder: Path,
+    cells: list[CellResult],
+    device: str,
+    seconds: float,
+    interrupted: bool,
+) -> RunSummary:
+    """Return what a run came to.
+
+    Args:
+        recipe, dataset, folder: of the run.
+        cells: every training with a result, in the order of the recipe.
+        device: what it was trained on, in words.
+        seconds: wall time.
+        interrupted: whether Ctrl-C ended it.
+    """
+    tasks = [make_task(dataset, split, torch.empty(0)) for split in dataset.splits]
+    return RunSummary(
+        folder=folder,
+        recipe=recipe,
+        dataset=describe_dataset(dataset),
+        metric=tasks[0].metric,
+        chance_rule=tasks[0].chance,
+        chance=Spread.of([task.chance_score() for task in tasks]),
+        cells=cells,
+        device=device,
+        versions=versions(),
+        seconds=seconds,
+        interrupted=interrupted,
+        sampler=None if recipe.optim.neighbors is None else sampler_name(),
+        unlearned=[
+            replace(entry, remedies=_remedies(recipe, dataset, entry.model))
+            for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
+        ],
+    )
+
+
+def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
+    """Options that may help a model which learned nothing; none that is on already or would change nothing."""
+    if recipe.optim.epochs < FEW_EPOCHS:
+        return ["more --epochs", "another --lr"]
+    directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
+    return [*_scalings(recipe, dataset), *directions, "another --lr"]
+
+
+def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
+    """Whether ``undirected`` may have added edges that the model passes messages over."""
+    if isinstance(dataset, GraphDataset):
+        # Those of the catalog are left as they are, and bonds of molecules have no direction.
+        can_add = dataset.schema is not None and dataset.num_columns is None
+    else:
+        # Links are used both ways, and so are the edges of the embedded trees.
+        can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
+    return recipe.data.undirected and can_add and model != "mlp"
+
+
+def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
+    """The options that put the features on another scale; neither applies to categories."""
+    if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
+        return []
+    features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
+    is_useful = {
+        "--log-features": not recipe.data.log_features and any(bool((x.abs() > 1).any()) for x in features),
+        "--normalize-features": not recipe.data.normalize_features and _can_divide_rows(features),
+    }
+    return [option for option in is_useful if is_useful[option]]
+
+
+def _can_divide_rows(features: list[torch.Tensor]) -> bool:
+    """Whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
+    sums = torch.cat([x.sum(dim=1) for x in features])
+    has_other_sums = bool(((sums != 0) & ((sums - 1).abs() > 1e-5)).any())
+    return features[0].size(1) > 1 and has_other_sums and not any(bool((x < 0).any()) for x in features)
