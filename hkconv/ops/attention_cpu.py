@@ -19,8 +19,21 @@ from torch import Tensor
 
 from hkconv.ops import cpu
 from hkconv.ops.attention_pairs import PairGradients, Pairs
-from hkconv.ops.cpu import KERNEL, Arrays, Given, Group, Sums, _in_threads, _join, _look, _project, _spread, _time
-from hkconv.ops.scores_cpu import _distance, _room
+from hkconv.ops.cpu import (
+    KERNEL,
+    EdgeOrder,
+    Given,
+    Sums,
+    _in_threads,
+    _join,
+    _project,
+    _spread,
+    _time,
+    new_boost,
+    relate,
+)
+from hkconv.ops.fused import EdgeInputs
+from hkconv.ops.scores_cpu import distance_of
 
 # Pairs of a block, or those of one query where these are more: their lists stay in the second-level cache.
 PAIRS_AT_ONCE = 1 << 14
@@ -37,7 +50,7 @@ class Seen(NamedTuple):
 @njit(**KERNEL)
 def list_pairs(seen, query, key, steepness, pointer, other, weight, log_total):
     """Keys of a block of queries, one after the other, their weights, and the logarithms of the weights' sums."""
-    room = _room(query)
+    boost = new_boost(1, query)
     square = np.empty(seen.counts.max(), np.float64)
     pointer[0] = 0
     for row in range(query.shape[0]):
@@ -46,8 +59,8 @@ def list_pairs(seen, query, key, steepness, pointer, other, weight, log_total):
         lowest, total = np.inf, 0.0
         for i in range(count):
             end = seen.order[seen.starts[row] + i]
-            _look(query, row, key, end, room, 0)
-            distance, _ = _distance(room.look[0, 0])
+            relate(query, row, key, end, boost, 0)
+            distance, _ = distance_of(boost.delta[0])
             other[first + i], square[i] = end, distance * distance
             lowest = min(lowest, square[i])
         for i in range(count):
@@ -59,24 +72,24 @@ def list_pairs(seen, query, key, steepness, pointer, other, weight, log_total):
 
 
 @njit(**KERNEL)
-def pull_scores(group, weight, grad_weight, steepness, query, key, grad_query, grad_key):
+def pull_scores(order, weight, grad_weight, steepness, query, key, grad_query, grad_key):
     """Add the gradients of queries and keys, given those of the weights; returns that of the steepness."""
-    room = _room(query)
+    boost = new_boost(1, query)
     n = query.shape[1] - 1
     total = np.empty(n, np.float64)
     by_steepness = 0.0
     for row in range(query.shape[0]):
         for i in range(n):
             total[i] = 0.0
-        for e in range(group.pointer[row], group.pointer[row + 1]):
-            end = group.other[e]
-            _look(query, row, key, end, room, 0)
-            distance, root = _distance(room.look[0, 0])
+        for e in range(order.pointer[row], order.pointer[row + 1]):
+            end = order.other[e]
+            relate(query, row, key, end, boost, 0)
+            distance, root = distance_of(boost.delta[0])
             by_score = np.float64(weight[e]) * grad_weight[e]
             by_steepness -= by_score * distance * distance
             along_gap = -2.0 * steepness * by_score * (distance / root if root > 0.0 else 1.0)
-            gap = along_gap * room.look[3, 0]
-            along_query, along_key = gap / room.look[2, 0], gap / room.look[4, 0]
+            gap = along_gap * boost.time_gap[0]
+            along_query, along_key = gap / boost.source_time[0], gap / boost.target_time[0]
             for i in range(n):
                 here, there = np.float64(query[row, 1 + i]), np.float64(key[end, 1 + i])
                 total[i] += along_gap * (here - there) - along_query * here
@@ -87,26 +100,26 @@ def pull_scores(group, weight, grad_weight, steepness, query, key, grad_query, g
 
 
 @njit(**KERNEL)
-def average(group, value, weight, out, mass):
+def average(order, value, weight, out, mass):
     """HyboNet's aggregation: centroids of the values themselves, and their masses."""
     n = value.shape[1] - 1
     total = np.empty(n + 3, np.float64)
     for row in range(out.shape[0]):
         total[:] = 0.0
-        for e in range(group.pointer[row], group.pointer[row + 1]):
-            _join(total, np.float64(weight[e]), value[group.other[e], 1:])
-        empty = group.pointer[row] == group.pointer[row + 1]
+        for e in range(order.pointer[row], order.pointer[row + 1]):
+            _join(total, np.float64(weight[e]), value[order.other[e], 1:])
+        empty = order.pointer[row] == order.pointer[row + 1]
         _project(row, total, 0.0 if empty else 1.0, out, mass)
 
 
 @njit(**KERNEL)
-def pull_average(group, value, weight, given, grad_mean, grad_weight, grad_value):
+def pull_average(order, value, weight, given, grad_mean, grad_weight, grad_value):
     """Gradients of :func:`average`: those of the weights, and what is added to those of the values."""
     rows, n = given.out.shape[0], value.shape[1] - 1
-    _spread(0, rows, group, weight, given, grad_mean, grad_weight)
+    _spread(0, rows, order, weight, given, grad_mean, grad_weight)
     for row in range(rows):
-        for e in range(group.pointer[row], group.pointer[row + 1]):
-            j, w = group.other[e], np.float64(weight[e])
+        for e in range(order.pointer[row], order.pointer[row + 1]):
+            j, w = order.other[e], np.float64(weight[e])
             time = _time(value, j)
             slope = grad_mean[row, 0] / time
             along = grad_mean[row, 0] * time
@@ -129,7 +142,7 @@ class Block(NamedTuple):
     """A block of queries, ``rows`` of them, and its pairs."""
 
     rows: slice
-    group: Group
+    order: EdgeOrder
     weight: np.ndarray
     log_total: np.ndarray
 
@@ -150,9 +163,9 @@ def attend(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
             logs[:] = block.log_total
             if head.kernel:
                 arrays = _arrays(head, block)
-                cpu.forward(0, len(masses), block.group, arrays, True, points, masses)
+                cpu.forward(0, len(masses), block.order, arrays, True, points, masses)
             else:
-                average(block.group, head.value, block.weight, points, masses)
+                average(block.order, head.value, block.weight, points, masses)
 
         _in_threads(_threads_for(blocks), walk, [(rows,) for rows in blocks])
     return out, mass, log_total
@@ -222,11 +235,11 @@ def _head_gradients(
                 products = to_product[part], to_own, to_own_product
                 sums = Sums(to_value[part], *products, grad_weight, time, scale, points)
                 arrays = _arrays(head, block)
-                cpu.backward(0, len(mine.mass), block.group, False, arrays, True, mine, grad_mean, sums)
+                cpu.backward(0, len(mine.mass), block.order, False, arrays, True, mine, grad_mean, sums)
             else:
-                pull_average(block.group, head.value, block.weight, mine, grad_mean, grad_weight, to_value[part])
+                pull_average(block.order, head.value, block.weight, mine, grad_mean, grad_weight, to_value[part])
             by_steepness[number] = pull_scores(
-                block.group, block.weight, grad_weight, steepness, head.query[rows], head.key, grad_query[rows],
+                block.order, block.weight, grad_weight, steepness, head.query[rows], head.key, grad_query[rows],
                 to_key[part],
             )  # fmt: skip
 
@@ -270,7 +283,7 @@ def _list(rows: slice, seen: Seen, head: Head, steepness: float) -> Block:
     pointer, other = np.empty(len(query) + 1, np.int32), np.empty(pairs, np.int32)
     weight, log_total = np.empty(pairs, query.dtype), np.empty(len(query), query.dtype)
     list_pairs(mine, query, head.key, steepness, pointer, other, weight, log_total)
-    return Block(rows, Group(pointer, other, np.empty(0, np.int32)), weight, log_total)
+    return Block(rows, EdgeOrder(pointer, other, np.empty(0, np.int32)), weight, log_total)
 
 
 def _head(pairs: Pairs, number: int) -> Head:
@@ -287,10 +300,11 @@ def _rows(tensor: Tensor) -> np.ndarray:
     return (tensor.flatten(0, 1) if tensor.dim() > 2 else tensor.flatten()).numpy()
 
 
-def _arrays(head: Head, block: Block) -> Arrays:
+def _arrays(head: Head, block: Block) -> EdgeInputs:
     own, value_product, own_product, bias, time, scale, points = head.kernel
     own, own_product = own[block.rows], own_product[block.rows]
-    return Arrays(head.value, own, value_product, own_product, bias, time, scale, points, block.weight)
+    n = head.value.shape[1] - 1
+    return EdgeInputs._make([head.value, own, value_product, own_product, bias, time, scale, points, block.weight, n])
 
 
 def _threads_for(blocks: list[slice]) -> int:

@@ -27,15 +27,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
 
-from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
 from hkconv.ops.elementary import exp, log1p
+from hkconv.ops.fused import EdgeGradients, EdgeInputs, Inputs
 from hkconv.ops.neighbors import Neighbors
 
 # Sums may be reordered, which SIMD needs. NaN and infinity keep their meaning, and divisions stay divisions.
@@ -60,75 +60,110 @@ CANCELS = 32
 WORTH_A_THREAD = 1 << 19
 
 
-class Group(NamedTuple):
+class EdgeOrder(NamedTuple):
     """Edges sorted by one of their ends: those of node ``i`` are ``pointer[i]`` to ``pointer[i + 1]``.
 
-    ``place`` is where an edge stands in the order by targets, in which weights are kept; empty in that order itself.
+    ``position`` is that of an edge in the order by target, in which weights are kept; empty in that order itself.
     """
 
     pointer: np.ndarray
     other: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
 
 
-class Arrays(NamedTuple):
-    """:class:`~hkconv.ops.fused.EdgeInputs` as Numba takes them, empty where there is None."""
-
-    source: np.ndarray
-    target: np.ndarray
-    source_product: np.ndarray
-    target_product: np.ndarray
-    bias: np.ndarray
-    time: np.ndarray
-    scale: np.ndarray
-    points: np.ndarray
-    weight: np.ndarray
-
-
-class Kernel(NamedTuple):
+class KernelPoints(NamedTuple):
     """Kernel points in Klein coordinates ``(K, m)``, and their times, repeated for every edge of a block."""
 
     klein: np.ndarray
     time: np.ndarray
 
 
-class Block(NamedTuple):
-    """What the edges of a block compute on the way.
+class Boost(NamedTuple):
+    """Relative features u ⊖ x of edges: δ, c - 1, u_t, x_t and u_t - x_t in double precision, and Klein coordinates."""
 
-    ``ends`` are source and target; ``look`` holds δ, c - 1, u_t, u_t - x_t and x_t; all that follows is a row an edge,
-    or an entry an edge and kernel point: first what the edge itself needs, then its gradients. ``to_source`` and
-    ``to_target`` say what the two ends get of them: of the gradient of z_s, of the end's own coordinates, of the gap
-    to the other end, of the gradient of h, of that of the gates.
+    delta: np.ndarray
+    stretch_minus_1: np.ndarray
+    source_time: np.ndarray
+    target_time: np.ndarray
+    time_gap: np.ndarray
+    klein: np.ndarray
+
+
+class Maps(NamedTuple):
+    """HLinear of edges and kernel points: h, |h|², the gates before and after the sigmoid, ℓ, sqrt(1 + ℓ²) and ℓ/|h|.
+
+    A backward pass puts the gradient of h in its place at last, for two such arrays do not fit into the first-level
+    cache.
     """
 
-    ends: np.ndarray
-    look: np.ndarray
-    klein: np.ndarray
     direction: np.ndarray
     flat_direction: np.ndarray
-    unit: np.ndarray
-    near: np.ndarray
     square: np.ndarray
     gate: np.ndarray
-    share: np.ndarray
-    slope: np.ndarray
     opening: np.ndarray
     length: np.ndarray
-    level: np.ndarray
-    part: np.ndarray
+    time: np.ndarray
+    ratio: np.ndarray
+
+
+class Correlation(NamedTuple):
+    """From edges to kernel points: 1/t', squared Klein distances, shares of ν, p_t/sinh ν, and the sums of ν."""
+
+    inverse_time: np.ndarray
+    square: np.ndarray
+    share: np.ndarray
+    slope: np.ndarray
     total: np.ndarray
-    message: np.ndarray
+
+
+class Message(NamedTuple):
+    """Centroids over the kernel points: their space, time and mass."""
+
+    space: np.ndarray
     time: np.ndarray
     mass: np.ndarray
-    message_grad: np.ndarray
-    time_grad: np.ndarray
+
+
+class BlockGradients(NamedTuple):
+    """Gradients along the edges of a block.
+
+    Args:
+        weight, message, time: of the edge's weight, and of its message before the division by the mass.
+        map_time: ``time``, repeated for every kernel point.
+        dot: products of ``message`` with h.
+        share, excess: of the shares, and of the excesses to the kernel points, times p_t.
+        length, gate: of ℓ and of the gate before the sigmoid.
+        along_message, along_direction: coefficients of ``message`` and of -h in the gradient of h.
+        feature: of z_s.
+        to_source, to_target: parts that the two ends get: of ``feature``, of the end's own coordinates, of the gap to
+            the other end, of the gradient of h, of that of the gates.
+    """
+
+    weight: np.ndarray
+    message: np.ndarray
+    time: np.ndarray
+    map_time: np.ndarray
     dot: np.ndarray
-    length_grad: np.ndarray
-    gate_grad: np.ndarray
-    near_grad: np.ndarray
-    feature_grad: np.ndarray
+    share: np.ndarray
+    excess: np.ndarray
+    length: np.ndarray
+    gate: np.ndarray
+    along_message: np.ndarray
+    along_direction: np.ndarray
+    feature: np.ndarray
     to_source: np.ndarray
     to_target: np.ndarray
+
+
+class Block(NamedTuple):
+    """Room for a block of edges, a row an edge or an entry an edge and kernel point; ``ends``: source and target."""
+
+    ends: np.ndarray
+    boost: Boost
+    maps: Maps
+    correlation: Correlation
+    message: Message
+    grad: BlockGradients
 
 
 class Given(NamedTuple):
@@ -141,7 +176,7 @@ class Given(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Where gradients go, empty for those that a walk leaves out: rows of nodes, and sums for what all edges share."""
+    """Gradients of nodes, and of all that edges share; empty for those that a walk leaves out."""
 
     source: np.ndarray
     source_product: np.ndarray
@@ -154,47 +189,36 @@ class Sums(NamedTuple):
 
 
 @njit(**PART)
-def _block(arrays):
-    K, m = arrays.points.shape[0], arrays.points.shape[1] - 1
-    n = arrays.bias.size // K - 1
-    dtype = arrays.source.dtype
-    direction = np.empty((BLOCK, K, n), dtype)
-    by_kernel = np.empty((13, BLOCK * K), dtype)
-    by_edge = np.empty((4, BLOCK), dtype)
-    return Block(
-        np.empty((2, BLOCK), np.int64),
-        np.empty((5, BLOCK), np.float64),
-        np.empty((BLOCK, m), dtype),
-        direction,
-        direction.reshape(BLOCK, K * n),
-        by_kernel[0],
-        by_kernel[1],
-        by_kernel[2],
-        by_kernel[3],
-        by_kernel[4],
-        by_kernel[5],
-        by_kernel[6],
-        by_kernel[7],
-        by_kernel[8],
-        by_kernel[9],
-        by_edge[0],
-        np.empty((BLOCK, n), dtype),
-        by_edge[1],
-        by_edge[2],
-        np.empty((BLOCK, n), dtype),
-        by_edge[3],
-        by_kernel[10],
-        by_kernel[11],
-        by_kernel[12],
-        np.empty(BLOCK * K, dtype),
-        np.empty((BLOCK, m), dtype),
-        np.empty((5, BLOCK), np.float64),
-        np.empty((5, BLOCK), np.float64),
-    )
+def new_boost(edges, points):
+    rows = np.empty((5, edges), np.float64)
+    klein = np.empty((edges, points.shape[1] - 1), points.dtype)
+    return Boost(rows[0], rows[1], rows[2], rows[3], rows[4], klein)
 
 
 @njit(**PART)
-def _kernel(points):
+def _new_block(inputs):
+    K, m = inputs.points.shape[0], inputs.points.shape[1] - 1
+    n = inputs.bias.size // K - 1
+    dtype = inputs.source.dtype
+    direction, flat = np.empty((BLOCK, K, n), dtype), BLOCK * K
+    a, g = np.empty((10, flat), dtype), np.empty((8, flat), dtype)
+    e = np.empty((5, BLOCK), dtype)
+    ends = np.empty((2, 5, BLOCK), np.float64)
+    return Block(
+        np.empty((2, BLOCK), np.int64),
+        new_boost(BLOCK, inputs.points),
+        Maps(direction, direction.reshape(BLOCK, K * n), a[0], a[1], a[2], a[3], a[4], a[5]),
+        Correlation(a[6], a[7], a[8], a[9], e[0]),
+        Message(np.empty((BLOCK, n), dtype), e[1], e[2]),
+        BlockGradients(
+            e[3], np.empty((BLOCK, n), dtype), e[4], g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7],
+            np.empty((BLOCK, m), dtype), ends[0], ends[1],
+        ),
+    )  # fmt: skip
+
+
+@njit(**PART)
+def _kernel_points(points):
     K, m = points.shape[0], points.shape[1] - 1
     klein = np.empty((K, m), points.dtype)
     time = np.empty(BLOCK * K, points.dtype)
@@ -204,7 +228,7 @@ def _kernel(points):
             klein[k, i] = points[k, 1 + i] / exact
         for b in range(BLOCK):
             time[b * K + k] = exact
-    return Kernel(klein, time)
+    return KernelPoints(klein, time)
 
 
 @njit(**PART)
@@ -217,12 +241,12 @@ def _time(points, row):
 
 
 @njit(**PART)
-def _look(source, u, target, x, block, b):
-    """Fill ``klein`` with the Klein coordinates of u ⊖ x, and ``look``: the literal form of geometry.relative.
+def relate(source, u, target, x, boost, b):
+    """Fill row ``b`` with u ⊖ x, in the literal form of geometry.relative.
 
     In double precision, which costs little here and leaves room for the squares of far points.
     """
-    m = block.klein.shape[1]
+    m = boost.klein.shape[1]
     square, product, gap, u_square, x_square, facing_u, facing_x = 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0
     for i in range(1, m + 1):
         ui, xi = np.float64(source[u, i]), np.float64(target[x, i])
@@ -249,13 +273,13 @@ def _look(source, u, target, x, block, b):
         delta = square / (1.0 + u_time * x_time + product) * (1.0 + across)
     else:
         delta = u_time * x_time - product - 1.0
-    excess = (gap + delta) / (1.0 + x_time)
-    unit = 1.0 / (1.0 + delta)
+    stretch_minus_1 = (gap + delta) / (1.0 + x_time)
+    inverse_time = 1.0 / (1.0 + delta)
     for i in range(m):
         ui, xi = np.float64(source[u, i + 1]), np.float64(target[x, i + 1])
-        block.klein[b, i] = ((ui - xi) - excess * xi) * unit
-    block.look[0, b], block.look[1, b], block.look[2, b], block.look[3, b] = delta, excess, u_time, gap
-    block.look[4, b] = x_time
+        boost.klein[b, i] = ((ui - xi) - stretch_minus_1 * xi) * inverse_time
+    boost.delta[b], boost.stretch_minus_1[b] = delta, stretch_minus_1
+    boost.source_time[b], boost.target_time[b], boost.time_gap[b] = u_time, x_time, gap
 
 
 # Most functions below see few arrays each: only then does the compiler find out that these do not overlap in a harmful
@@ -263,50 +287,54 @@ def _look(source, u, target, x, block, b):
 
 
 @njit(**PART)
-def _reach(arrays, kernel, count, relative, block):
-    """For each edge of the block what its two ends give: ``near``, directions, their squares and gates."""
-    K = kernel.klein.shape[0]
+def _read_ends(inputs, points, count, relative, block):
+    """Fill ``boost``, directions with their squares, gates, and squared Klein distances to the kernel points."""
+    K = points.klein.shape[0]
+    maps, correlation = block.maps, block.correlation
     for b in range(count):
-        _look(arrays.source, block.ends[0, b], arrays.target, block.ends[1, b], block, b)
-        unit = 1.0 / (1.0 + block.look[0, b])
+        relate(inputs.source, block.ends[0, b], inputs.target, block.ends[1, b], block.boost, b)
+        inverse_time = 1.0 / (1.0 + block.boost.delta[b])
         for k in range(K):
-            block.unit[b * K + k] = unit
+            correlation.inverse_time[b * K + k] = inverse_time
     if relative:
-        _relative_directions(
-            count, block.ends, block.look, arrays.source_product, arrays.target_product, arrays.bias, arrays.time,
-            block.flat_direction, block.gate,
-        )  # fmt: skip
+        _relative_directions(count, block.ends, block.boost, inputs, maps.flat_direction, maps.gate)
     else:
-        _own_directions(
-            count, block.ends, block.look, arrays.source_product, arrays.bias, block.flat_direction, block.gate
-        )
-    _squares(count, block.direction, block.square)
-    _nears(count, block.klein, kernel.klein, block.near)
+        _own_directions(count, block.ends, block.boost.source_time, inputs, maps.flat_direction, maps.gate)
+    _squares(count, maps.direction, maps.square)
+    _klein_squares(count, block.boost.klein, points.klein, correlation.square)
 
 
 @njit(**PART)
-def _relative_directions(count, ends, look, source_product, target_product, bias, time, direction, gate):
+def _relative_directions(count, ends, boost, inputs, direction, gate):
+    source_product, target_product, bias, time = (
+        inputs.source_product,
+        inputs.target_product,
+        inputs.bias,
+        inputs.time,
+    )
+    delta, stretch_minus_1 = boost.delta, boost.stretch_minus_1
     length = direction.shape[1]
     K = bias.size - length
     cast = direction.dtype.type
     for b in range(count):
         u, x = ends[0, b], ends[1, b]
-        unit, from_target = cast(1.0 / (1.0 + look[0, b])), cast((1.0 + look[1, b]) / (1.0 + look[0, b]))
+        unit, from_target = cast(1.0 / (1.0 + delta[b])), cast((1.0 + stretch_minus_1[b]) / (1.0 + delta[b]))
         for i in range(length):
             direction[b, i] = unit * (source_product[u, i] + bias[i]) - from_target * target_product[x, i] + time[i]
-        stretch, reach = cast(1.0 + look[1, b]), cast(1.0 + look[0, b])
+        stretch, reach = cast(1.0 + stretch_minus_1[b]), cast(1.0 + delta[b])
         for k in range(K):
             i = length + k
             gate[b * K + k] = source_product[u, i] + bias[i] + (reach * time[i] - stretch * target_product[x, i])
 
 
 @njit(**PART)
-def _own_directions(count, ends, look, source_product, bias, direction, gate):
+def _own_directions(count, ends, source_time, inputs, direction, gate):
+    source_product, bias = inputs.source_product, inputs.bias
     length = direction.shape[1]
     K = bias.size - length
     for b in range(count):
         u = ends[0, b]
-        inverse = direction.dtype.type(1.0 / look[2, b])
+        inverse = direction.dtype.type(1.0 / source_time[b])
         for i in range(length):
             direction[b, i] = inverse * (source_product[u, i] + bias[i])
         for k in range(K):
@@ -325,7 +353,7 @@ def _squares(count, direction, square):
 
 
 @njit(**PART)
-def _nears(count, klein, points, near):
+def _klein_squares(count, klein, points, square):
     K, m = points.shape
     for b in range(count):
         for k in range(K):
@@ -333,67 +361,68 @@ def _nears(count, klein, points, near):
             for i in range(m):
                 gap = klein[b, i] - points[k, i]
                 total += gap * gap
-            near[b * K + k] = total
+            square[b * K + k] = total
 
 
 @njit(**PART)
-def _evaluate(scales, kernel, count, block):
+def _evaluate(scales, points, count, maps, correlation):
     """For all edges and kernel points of a block at once: distances ν, lengths ℓ, their times, and ℓ/|h|."""
-    cast = block.near.dtype.type
+    cast = correlation.square.dtype.type
     zero, one, half, two = cast(0), cast(1), cast(0.5), cast(2)
     for i in range(count):
-        time, unit = kernel.time[i], block.unit[i]
-        gap = unit - one / time
-        delta = (block.near[i] + gap * gap) * (half * time / unit)
+        time, inverse_time = points.time[i], correlation.inverse_time[i]
+        gap = inverse_time - one / time
+        delta = (correlation.square[i] + gap * gap) * (half * time / inverse_time)
         root = math.sqrt(delta) * math.sqrt(delta + two)
-        block.share[i] = log1p(delta + root)
-        block.slope[i] = time / root if root > zero else zero
-        opening = one / (one + exp(-block.gate[i]))
-        norm = math.sqrt(block.square[i])
+        correlation.share[i] = log1p(delta + root)
+        correlation.slope[i] = time / root if root > zero else zero
+        opening = one / (one + exp(-maps.gate[i]))
+        norm = math.sqrt(maps.square[i])
         length = scales[i] * opening if norm > zero else zero
-        block.opening[i] = opening
-        block.length[i] = length
-        block.level[i] = math.sqrt(one + length * length)
-        block.part[i] = length / norm if norm > zero else zero
+        maps.opening[i] = opening
+        maps.length[i] = length
+        maps.time[i] = math.sqrt(one + length * length)
+        maps.ratio[i] = length / norm if norm > zero else zero
 
 
 @njit(**PART)
 def _average(count, block):
     """Messages, their times and masses: the centroids over the kernel points."""
-    K = block.direction.shape[1]
-    cast = block.near.dtype.type
+    K = block.maps.direction.shape[1]
+    shares, totals = block.correlation.share, block.correlation.total
+    cast = shares.dtype.type
     zero, one = cast(0), cast(1)
     for b in range(count):
         total = zero
         for k in range(K):
-            total += block.share[b * K + k]
-        block.total[b] = total
+            total += shares[b * K + k]
+        totals[b] = total
         time = zero
         for k in range(K):
-            share = block.share[b * K + k] / total if total > zero else one / cast(K)
-            block.share[b * K + k] = share
-            time += share * block.level[b * K + k]
-        block.time[b] = time
-    _sum_directions(count, block.share, block.part, block.direction, block.message)
+            share = shares[b * K + k] / total if total > zero else one / cast(K)
+            shares[b * K + k] = share
+            time += share * block.maps.time[b * K + k]
+        block.message.time[b] = time
+    _sum_directions(count, shares, block.maps.ratio, block.maps.direction, block.message.space)
     _normalize(count, block)
 
 
 @njit(**PART)
-def _sum_directions(count, shares, parts, direction, message):
+def _sum_directions(count, shares, ratios, direction, message):
     _, K, n = direction.shape
     for b in range(count):
         for j in range(n):
             message[b, j] = 0
         for k in range(K):
-            part = shares[b * K + k] * parts[b * K + k]
+            factor = shares[b * K + k] * ratios[b * K + k]
             for j in range(n):
-                message[b, j] += part * direction[b, k, j]
+                message[b, j] += factor * direction[b, k, j]
 
 
 @njit(**PART)
 def _normalize(count, block):
     """Divide sums by their Lorentz norms, which become the masses."""
-    message, times = block.message, block.time
+    message, times = block.message.space, block.message.time
     cast = message.dtype.type
     one = cast(1)
     for b in range(count):
@@ -407,7 +436,7 @@ def _normalize(count, block):
         inverse = one / mass
         for j in range(message.shape[1]):
             message[b, j] *= inverse
-        block.mass[b] = mass
+        block.message.mass[b] = mass
         times[b] = math.sqrt(one + square * inverse * inverse)
 
 
@@ -418,28 +447,29 @@ def _square_of_far_sum(b, block):
     With lengths l_k = |x_k,s|, unit directions d_k, f = Σ ν_k l_k, r = Σ ν_k (t_k - l_k) = Σ ν_k / (t_k + l_k) and the
     mean direction d = Σ ν_k l_k d_k / f, it is r (2f + r) + f Σ_k ν_k l_k |d_k - d|².
     """
-    _, K, n = block.direction.shape
-    cast = block.message.dtype.type
+    maps, shares, message = block.maps, block.correlation.share, block.message.space
+    _, K, n = maps.direction.shape
+    cast = message.dtype.type
     far, rest, spread = cast(0), cast(0), cast(0)
     for k in range(b * K, b * K + K):
-        far += block.share[k] * block.length[k]
-        rest += block.share[k] / (block.level[k] + block.length[k])
+        far += shares[k] * maps.length[k]
+        rest += shares[k] / (maps.time[k] + maps.length[k])
     to_mean = cast(1) / far if far > cast(0) else cast(0)
     for k in range(K):
-        length = block.length[b * K + k]
-        to_unit = block.part[b * K + k] / length if length > cast(0) else cast(0)
+        length = maps.length[b * K + k]
+        to_unit = maps.ratio[b * K + k] / length if length > cast(0) else cast(0)
         square = cast(0)
         for j in range(n):
-            gap = to_unit * block.direction[b, k, j] - to_mean * block.message[b, j]
+            gap = to_unit * maps.direction[b, k, j] - to_mean * message[b, j]
             square += gap * gap
-        spread += block.share[b * K + k] * length * square
+        spread += shares[b * K + k] * length * square
     return rest * (far + far + rest) + far * spread
 
 
 @njit(**PART)
-def _forward_block(arrays, scales, kernel, count, relative, block):
-    _reach(arrays, kernel, count, relative, block)
-    _evaluate(scales, kernel, count * kernel.klein.shape[0], block)
+def _forward_block(inputs, scales, points, count, relative, block):
+    _read_ends(inputs, points, count, relative, block)
+    _evaluate(scales, points, count * points.klein.shape[0], block.maps, block.correlation)
     _average(count, block)
 
 
@@ -453,8 +483,8 @@ def _repeated(scale):
 
 
 @njit(**PART)
-def _total_weight(weight, group, node):
-    first, last = group.pointer[node], group.pointer[node + 1]
+def _total_weight(weight, order, node):
+    first, last = order.pointer[node], order.pointer[node + 1]
     total = float(last - first)
     if weight.size:
         total = 0.0
@@ -464,38 +494,34 @@ def _total_weight(weight, group, node):
 
 
 @njit(**PART)
-def _fill(group, node, start, count, own, ends):
+def _fill(order, node, start, count, own, ends):
     """Both ends of the edges ``start`` to ``start + count``; a block may hold the edges of several nodes."""
     for b in range(count):
-        while start + b >= group.pointer[node + 1]:
+        while start + b >= order.pointer[node + 1]:
             node += 1
-        ends[own, b], ends[1 - own, b] = node, group.other[start + b]
+        ends[own, b], ends[1 - own, b] = node, order.other[start + b]
     return node
 
 
 @njit(**KERNEL)
-def forward(first, last, by_target, arrays, relative, out, mass):
+def forward(first, last, by_target, inputs, relative, out, mass):
     """Aggregate at the targets ``first`` to ``last``: points, time first, and the masses for unit total weight."""
-    kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
+    points, scales, block = _kernel_points(inputs.points), _repeated(inputs.scale), _new_block(inputs)
     n = out.shape[1] - 1
     sums = np.zeros((last - first, n + 3), np.float64)
+    weights = np.ones(BLOCK, np.float64)
     node, end = first, by_target.pointer[last]
     for start in range(by_target.pointer[first], end, BLOCK):
         count = min(BLOCK, end - start)
         node = _fill(by_target, node, start, count, 1, block.ends)
-        _forward_block(arrays, scales, kernel, count, relative, block)
+        _forward_block(inputs, scales, points, count, relative, block)
+        if inputs.weight.size:
+            for b in range(count):
+                weights[b] = inputs.weight[start + b]
         for b in range(count):
-            weight = arrays.weight[start + b] if arrays.weight.size else 1.0
-            block.to_target[0, b] = weight
-        _add_messages(sums, count, first, block.ends, block.to_target, block.message)
+            _join(sums[block.ends[1, b] - first], weights[b], block.message.space[b])
     for x in range(first, last):
-        _project(x, sums[x - first], _total_weight(arrays.weight, by_target, x), out, mass)
-
-
-@njit(**PART)
-def _add_messages(sums, count, first, ends, factor, message):
-    for b in range(count):
-        _join(sums[ends[1, b] - first], np.float64(factor[0, b]), message[b])
+        _project(x, sums[x - first], _total_weight(inputs.weight, by_target, x), out, mass)
 
 
 @njit(**PART)
@@ -563,79 +589,76 @@ def _spread(first, last, by_target, weight, given, grad_mean, grad_weight):
 
 
 @njit(**PART)
-def _pull(arrays, group, by_source, start, count, grad_mean, block):
-    """Gradients of the messages' sums, and their products with the directions; ``time`` becomes the slope by weight."""
-    _, K, n = block.direction.shape
-    cast = block.near.dtype.type
+def _pull(inputs, order, by_source, start, count, grad_mean, block):
+    """Gradients of weights and of the messages' sums, and products of the latter with the directions."""
+    direction, message, grad = block.maps.direction, block.message, block.grad
+    _, K, n = direction.shape
+    cast = direction.dtype.type
     for b in range(count):
         x = block.ends[1, b]
         weight = cast(1)
-        if arrays.weight.size:
-            weight = arrays.weight[group.place[start + b] if by_source else start + b]
-        along = grad_mean[x, 0] * block.time[b]
+        if inputs.weight.size:
+            weight = inputs.weight[order.position[start + b] if by_source else start + b]
+        along = grad_mean[x, 0] * message.time[b]
         for j in range(n):
-            along += grad_mean[x, 1 + j] * block.message[b, j]
-        factor = weight / block.mass[b]
+            along += grad_mean[x, 1 + j] * message.space[b, j]
+        factor = weight / message.mass[b]
         for j in range(n):
-            block.message_grad[b, j] = factor * (grad_mean[x, 1 + j] + along * block.message[b, j])
-        block.time_grad[b] = factor * (grad_mean[x, 0] - along * block.time[b])
-        block.time[b] = along
+            grad.message[b, j] = factor * (grad_mean[x, 1 + j] + along * message.space[b, j])
+        grad.time[b] = factor * (grad_mean[x, 0] - along * message.time[b])
+        grad.weight[b] = along
         for k in range(K):
             dot = cast(0)
             for j in range(n):
-                dot += block.message_grad[b, j] * block.direction[b, k, j]
-            block.dot[b * K + k] = dot
-            block.unit[b * K + k] = block.time_grad[b]
+                dot += grad.message[b, j] * direction[b, k, j]
+            grad.dot[b * K + k] = dot
+            grad.map_time[b * K + k] = grad.time[b]
 
 
 @njit(**PART)
-def _differentiate(count, block):
-    """For all edges and kernel points of a block at once: gradients of lengths and gates; ``near_grad`` of shares.
-
-    Afterwards ``part`` and ``near`` are the coefficients of message_grad and of -h in the gradient of h.
-    """
-    zero, one = block.near.dtype.type(0), block.near.dtype.type(1)
-    dots, squares, time_grads, levels = block.dot, block.square, block.unit, block.level
-    lengths, shares, openings, parts = block.length, block.share, block.opening, block.part
+def _differentiate(count, maps, shares, grad):
+    """For all edges and kernel points of a block at once: gradients of shares, lengths, gates and directions."""
+    zero, one = shares.dtype.type(0), shares.dtype.type(1)
     for i in range(count):
-        square = squares[i] if squares[i] > zero else one  # h = 0 has length 0, and its gradient vanishes
-        slope = dots[i] / math.sqrt(square)
-        block.near_grad[i] = time_grads[i] * levels[i] + lengths[i] * slope
-        slope = shares[i] * (slope + time_grads[i] * lengths[i] / levels[i])
-        block.length_grad[i] = slope if squares[i] > zero else zero
-        block.gate_grad[i] = slope * lengths[i] * (one - openings[i])
-        part = shares[i] * parts[i]
-        parts[i] = part
-        block.near[i] = part * dots[i] / square
+        square = maps.square[i] if maps.square[i] > zero else one  # h = 0 has length 0, and its gradient vanishes
+        slope = grad.dot[i] / math.sqrt(square)
+        grad.share[i] = grad.map_time[i] * maps.time[i] + maps.length[i] * slope
+        slope = shares[i] * (slope + grad.map_time[i] * maps.length[i] / maps.time[i])
+        grad.length[i] = slope if maps.square[i] > zero else zero
+        grad.gate[i] = slope * maps.length[i] * (one - maps.opening[i])
+        along_message = shares[i] * maps.ratio[i]
+        grad.along_message[i] = along_message
+        grad.along_direction[i] = along_message * grad.dot[i] / square
 
 
 @njit(**PART)
-def _to_features(count, points, klein, share, slope, total, near_grad, feature_grad):
+def _to_features(count, points, klein, correlation, grad):
     """From gradients of the shares to those of the excesses to the kernel points, times p_t, and to those of z_s."""
     K, m = points.shape
     zero = klein.dtype.type(0)
+    share, slope, total = correlation.share, correlation.slope, correlation.total
     for b in range(count):
         mean = zero
         for k in range(K):
-            mean += share[b * K + k] * near_grad[b * K + k]
+            mean += share[b * K + k] * grad.share[b * K + k]
         for i in range(m):
-            feature_grad[b, i] = zero
+            grad.feature[b, i] = zero
         for k in range(K):
-            near = (near_grad[b * K + k] - mean) / total[b] * slope[b * K + k] if total[b] > zero else zero
-            near_grad[b * K + k] = near
+            excess = (grad.share[b * K + k] - mean) / total[b] * slope[b * K + k] if total[b] > zero else zero
+            grad.excess[b * K + k] = excess
             for i in range(m):
-                feature_grad[b, i] += near * (klein[b, i] - points[k, i])
+                grad.feature[b, i] += excess * (klein[b, i] - points[k, i])
 
 
 @njit(**PART)
-def _to_directions(count, parts, backs, message_grad, direction):
+def _to_directions(count, grad, direction):
     """Put the gradients of the directions into their place."""
     _, K, n = direction.shape
     for b in range(count):
         for k in range(K):
-            part, back = parts[b * K + k], backs[b * K + k]
+            along_message, along_direction = grad.along_message[b * K + k], grad.along_direction[b * K + k]
             for j in range(n):
-                direction[b, k, j] = part * message_grad[b, j] - back * direction[b, k, j]
+                direction[b, k, j] = along_message * grad.message[b, j] - along_direction * direction[b, k, j]
 
 
 @njit(**PART)
@@ -655,32 +678,33 @@ def _dot_row(a, i, b, length):
 
 
 @njit(**PART)
-def _factors(arrays, count, relative, block):
-    """How an edge's gradients of z_s, h and its gates act on its two ends: see ``to_source`` in Block.
+def _factors(inputs, count, relative, block):
+    """Parts of an edge's gradients of z_s, h and its gates for its two ends: ``to_source`` and ``to_target``.
 
     ∂/∂u_s of δ is D - (u_t - x_t) u_s/u_t, of u_t it is u_s/u_t: written so that nothing large cancels.
     """
-    _, K, n = block.direction.shape
-    to_source, to_target = block.to_source, block.to_target
+    boost, grad, direction_grad = block.boost, block.grad, block.maps.flat_direction
+    _, K, n = block.maps.direction.shape
+    to_source, to_target = grad.to_source, grad.to_target
     for b in range(count):
         x = block.ends[1, b]
-        by_excess, by_reach = 0.0, 0.0
-        for i in range(block.feature_grad.shape[1]):
-            by_excess -= block.feature_grad[b, i] * arrays.target[x, 1 + i]
-        delta, excess, u_time, gap = block.look[0, b], block.look[1, b], block.look[2, b], block.look[3, b]
-        x_time, stretch = block.look[4, b], 1.0 + excess
+        by_stretch, by_time = 0.0, 0.0
+        for i in range(grad.feature.shape[1]):
+            by_stretch -= grad.feature[b, i] * inputs.target[x, 1 + i]
+        delta, stretch_minus_1, gap = boost.delta[b], boost.stretch_minus_1[b], boost.time_gap[b]
+        u_time, x_time, stretch = boost.source_time[b], boost.target_time[b], 1.0 + stretch_minus_1
         unit = 1.0 / (1.0 + delta)
         if relative:
-            by_excess -= unit * _dot_rows(block.flat_direction, b, arrays.target_product, x, K * n)
-            by_reach += unit * _dot_row(block.flat_direction, b, arrays.time, K * n)
+            by_stretch -= unit * _dot_rows(direction_grad, b, inputs.target_product, x, K * n)
+            by_time += unit * _dot_row(direction_grad, b, inputs.time, K * n)
             for k in range(K):
-                by_excess -= block.gate_grad[b * K + k] * arrays.target_product[x, K * n + k]
-                by_reach += block.gate_grad[b * K + k] * arrays.time[K * n + k]
-        by_gap = by_excess / (1.0 + x_time)
-        by_delta = by_reach + by_gap
+                by_stretch -= grad.gate[b * K + k] * inputs.target_product[x, K * n + k]
+                by_time += grad.gate[b * K + k] * inputs.time[K * n + k]
+        by_gap = by_stretch / (1.0 + x_time)
+        by_delta = by_time + by_gap
         to_source[0, b], to_source[1, b], to_source[2, b] = 1.0, (by_gap - by_delta * gap) / u_time, by_delta
         to_source[3, b], to_source[4, b] = unit if relative else 1.0 / u_time, 1.0
-        radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
+        radial = (by_delta * gap - by_gap - by_gap * stretch_minus_1) / x_time
         to_target[0, b], to_target[1, b], to_target[2, b] = -stretch, radial, by_delta
         to_target[3, b], to_target[4, b] = -stretch * unit, -stretch
 
@@ -728,78 +752,73 @@ def _add_scales(total, count, length_grad, opening):
 
 
 @njit(**PART)
-def _add_kernel_points(total, count, near_grad, delta, kernel, klein):
-    K, m = kernel.klein.shape
+def _add_kernel_points(total, count, excess_grad, boost, points):
+    K, m = points.klein.shape
     for b in range(count):
         for k in range(K):
-            factor = near_grad[b * K + k] * (1.0 + delta[b]) / kernel.time[k]
+            factor = excess_grad[b * K + k] * (1.0 + boost.delta[b]) / points.time[k]
             for i in range(m):
-                total[k, 1 + i] -= factor * (klein[b, i] - kernel.klein[k, i])
+                total[k, 1 + i] -= factor * (boost.klein[b, i] - points.klein[k, i])
 
 
 @njit(**PART)
-def _add_shared(sums, count, relative, kernel, block):
-    _add_scales(sums.scale, count, block.length_grad, block.opening)
+def _add_shared(sums, count, relative, points, block):
+    _add_scales(sums.scale, count, block.grad.length, block.maps.opening)
     if relative:
-        _add_times(sums.time, count, block.flat_direction, block.gate_grad, block.look[0])
+        _add_times(sums.time, count, block.maps.flat_direction, block.grad.gate, block.boost.delta)
     if sums.points.size:
-        _add_kernel_points(sums.points, count, block.near_grad, block.look[0], kernel, block.klein)
+        _add_kernel_points(sums.points, count, block.grad.excess, block.boost, points)
 
 
 @njit(**KERNEL)
-def backward(first, last, group, by_source, arrays, relative, given, grad_mean, sums):
+def backward(first, last, order, by_source, inputs, relative, given, grad_mean, sums):
     """Gradients that come from the edges of the nodes ``first`` to ``last`` of one order of the edges.
 
     By target, which comes first, also those of the means, of the edges' weights and of what all edges share.
     """
     if not by_source:
-        _spread(first, last, group, arrays.weight, given, grad_mean, sums.weight)
-    kernel, scales, block = _kernel(arrays.points), _repeated(arrays.scale), _block(arrays)
-    K = kernel.klein.shape[0]
+        _spread(first, last, order, inputs.weight, given, grad_mean, sums.weight)
+    points, scales, block = _kernel_points(inputs.points), _repeated(inputs.scale), _new_block(inputs)
+    K = points.klein.shape[0]
+    maps, correlation, grad = block.maps, block.correlation, block.grad
     sources, targets = block.ends[0], block.ends[1]
-    node, end = first, group.pointer[last]
-    for start in range(group.pointer[first], end, BLOCK):
+    node, end = first, order.pointer[last]
+    for start in range(order.pointer[first], end, BLOCK):
         count = min(BLOCK, end - start)
-        node = _fill(group, node, start, count, 0 if by_source else 1, block.ends)
-        _forward_block(arrays, scales, kernel, count, relative, block)
-        _pull(arrays, group, by_source, start, count, grad_mean, block)
-        _differentiate(count * K, block)
-        _to_features(
-            count, kernel.klein, block.klein, block.share, block.slope, block.total, block.near_grad, block.feature_grad
-        )
-        _to_directions(count, block.part, block.near, block.message_grad, block.direction)
-        _factors(arrays, count, relative, block)
+        node = _fill(order, node, start, count, 0 if by_source else 1, block.ends)
+        _forward_block(inputs, scales, points, count, relative, block)
+        _pull(inputs, order, by_source, start, count, grad_mean, block)
+        _differentiate(count * K, maps, correlation.share, grad)
+        _to_features(count, points.klein, block.boost.klein, correlation, grad)
+        _to_directions(count, grad, maps.direction)
+        _factors(inputs, count, relative, block)
         if sums.source.size:
             _add_points(
-                sums.source, count, arrays.source, sources, arrays.target, targets, block.feature_grad, block.to_source
+                sums.source, count, inputs.source, sources, inputs.target, targets, grad.feature, grad.to_source
             )
-            _add_products(sums.source_product, count, sources, block.flat_direction, block.gate_grad, block.to_source)
+            _add_products(sums.source_product, count, sources, maps.flat_direction, grad.gate, grad.to_source)
         if not by_source:
             _add_points(
-                sums.target, count, arrays.target, targets, arrays.source, sources, block.feature_grad, block.to_target
+                sums.target, count, inputs.target, targets, inputs.source, sources, grad.feature, grad.to_target
             )
             if relative:
-                _add_products(
-                    sums.target_product, count, targets, block.flat_direction, block.gate_grad, block.to_target
-                )
-            _add_shared(sums, count, relative, kernel, block)
-            if arrays.weight.size:
+                _add_products(sums.target_product, count, targets, maps.flat_direction, grad.gate, grad.to_target)
+            _add_shared(sums, count, relative, points, block)
+            if inputs.weight.size:
                 for b in range(count):
-                    sums.weight[start + b] += block.time[b]
+                    sums.weight[start + b] += grad.weight[b]
 
 
-def pack(inputs: Inputs) -> Packed:
-    """HLinear's parameters side by side."""
+def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """HLinear's parameters side by side: weight, bias, time and scale."""
     K, n, _ = inputs.weight.shape
     bias = inputs.weight.new_zeros(K * n) if inputs.bias is None else inputs.bias.flatten()
     gate_bias = inputs.weight.new_zeros(K) if inputs.gate_bias is None else inputs.gate_bias
     weight = torch.cat([inputs.weight.flatten(0, 1), inputs.gate_weight])
-    return Packed(weight, torch.cat([bias, gate_bias]), weight[:, 0].contiguous(), inputs.log_scale.exp())
+    return weight, torch.cat([bias, gate_bias]), weight[:, 0].contiguous(), inputs.log_scale.exp()
 
 
-def unpack(
-    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, relative: bool
-) -> dict[str, Tensor]:
+def unpack(inputs: Inputs, scale: Tensor, found: EdgeGradients, by_weight: Tensor, relative: bool) -> dict[str, Tensor]:
     """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
     K, n, coordinates = inputs.weight.shape
     if relative:
@@ -809,19 +828,19 @@ def unpack(
         "bias": found.bias[: K * n].reshape(K, n),
         "gate_weight": by_weight[K * n :].clone(),
         "gate_bias": found.bias[K * n :].clone(),
-        "log_scale": found.scale * packed.scale,
+        "log_scale": found.scale * scale,
     }
 
 
 def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
     """Aggregated points (T, n+1) and their masses for unit total weight (T,)."""
-    arrays, by_target, _ = _arrays(inputs, neighbors)
+    arrays, by_target = _arrays(inputs), order_by_target(neighbors)
     out = inputs.target.new_empty(inputs.target.size(0), inputs.out_dim + 1)
     mass = inputs.target.new_empty(inputs.target.size(0))
     results = out.numpy(), mass.numpy()
 
     def walk(first: int, last: int) -> None:
-        forward(first, last, by_target, arrays, inputs.relative, *results)
+        forward(first, last, by_target, arrays, inputs.target_product is not None, *results)
 
     in_chunks(by_target, arrays.bias.size, walk)
     return out, mass
@@ -835,7 +854,8 @@ def gradients(
     points_too: bool,
 ) -> EdgeGradients:
     """Gradients of :func:`aggregate`, given its outputs and theirs."""
-    arrays, by_target, by_source = _arrays(inputs, neighbors)
+    arrays, relative = _arrays(inputs), inputs.target_product is not None
+    by_target, by_source = order_by_target(neighbors), order_by_source(neighbors)
     grad_out, grad_mass = grads
     grad_mass = torch.zeros_like(outputs[1]) if grad_mass is None else grad_mass
     given = Given(*(tensor.detach().contiguous().numpy() for tensor in (*outputs, grad_out, grad_mass)))
@@ -851,11 +871,11 @@ def gradients(
         to_source = to_sources[part] if in_one_walk else _nothing(arrays)
         for chunk in range(part, len(chunks), threads):
             sums = Sums(*to_source, *to_target, *(of_chunks[chunk] for of_chunks in shared))
-            backward(*chunks[chunk], by_target, False, arrays, inputs.relative, given, grad_mean, sums)
+            backward(*chunks[chunk], by_target, False, arrays, relative, given, grad_mean, sums)
 
     def walk_sources(first: int, last: int) -> None:
         sums = Sums(*to_sources[0], *_nothing(arrays), shared[0][0, :0], *(of_chunks[0] for of_chunks in shared))
-        backward(first, last, by_source, True, arrays, inputs.relative, given, grad_mean, sums)
+        backward(first, last, by_source, True, arrays, relative, given, grad_mean, sums)
 
     _in_threads(threads, walk_targets, [(part,) for part in range(threads)])
     if not in_one_walk:
@@ -868,27 +888,35 @@ def gradients(
     return EdgeGradients(*(torch.from_numpy(array) for array in found))
 
 
-def _arrays(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Arrays, Group, Group]:
-    dtype = inputs.source.numpy().dtype
-    tensors: list[Tensor | None] = [getattr(inputs, name) for name in Arrays._fields]
-    absent = {"target_product": np.empty((0, 0), dtype), "weight": np.empty(0, dtype)}
-    arrays = Arrays(
-        *(absent[name] if value is None else value.contiguous().numpy() for name, value in zip(Arrays._fields, tensors))
-    )
-    by_target = Group(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
-    by_source = Group(neighbors.source_pointer.numpy(), neighbors.target_by_source.numpy(), neighbors.by_source.numpy())
-    return arrays, by_target, by_source
+def order_by_target(neighbors: Neighbors) -> EdgeOrder:
+    return EdgeOrder(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
+
+
+def order_by_source(neighbors: Neighbors) -> EdgeOrder:
+    ends = neighbors.target_by_source.numpy()
+    return EdgeOrder(neighbors.source_pointer.numpy(), ends, neighbors.by_source.numpy())
+
+
+def _arrays(inputs: EdgeInputs) -> Any:
+    """:class:`~hkconv.ops.fused.EdgeInputs` of arrays, empty in place of None, as Numba takes them."""
+    *tensors, out_dim = inputs
+    absent = {"target_product": (0, 0), "weight": (0,)}
+    found = [
+        inputs.source.new_empty(absent[name]) if tensor is None else tensor.contiguous()
+        for name, tensor in zip(EdgeInputs._fields, tensors)
+    ]
+    return EdgeInputs._make([*(tensor.numpy() for tensor in found), out_dim])
 
 
 def _sums_like(points: np.ndarray, product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros_like(points), np.zeros_like(product)
 
 
-def _nothing(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
+def _nothing(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
     return arrays.source[:0], arrays.source_product[:0]
 
 
-def _shared_sums(arrays: Arrays, chunks: int, points_too: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _shared_sums(arrays: Any, chunks: int, points_too: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A row for each chunk: gradients of time, scale and points."""
     dtype = arrays.source.dtype
     points = arrays.points.shape if points_too else (0, 0)
@@ -906,19 +934,19 @@ def _added(copies: Sequence[np.ndarray]) -> np.ndarray:
     return total
 
 
-def in_chunks(group: Group, work_an_edge: int, walk: Callable[[int, int], None]) -> None:
+def in_chunks(order: EdgeOrder, work_an_edge: int, walk: Callable[[int, int], None]) -> None:
     """Call ``walk(first, last)`` for chunks of nodes with about equally many edges, in torch's threads."""
-    chunks = _chunks(group, work_an_edge)
+    chunks = _chunks(order, work_an_edge)
     _in_threads(_threads_for(chunks), walk, chunks)
 
 
-def _chunks(group: Group, work_an_edge: int) -> list[tuple[int, int]]:
+def _chunks(order: EdgeOrder, work_an_edge: int) -> list[tuple[int, int]]:
     """First and last nodes of chunks that depend on the graph alone, at least one."""
-    nodes, edges = group.pointer.size - 1, group.other.size
+    nodes, edges = order.pointer.size - 1, order.other.size
     # A power of two, which is shared out evenly among the usual numbers of threads.
     count = min(CHUNKS, 1 << max(0, (edges * work_an_edge // WORTH_A_THREAD).bit_length() - 1))
     levels = np.arange(1, count) * (edges + nodes) // count
-    bounds = [0, *np.searchsorted(group.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
+    bounds = [0, *np.searchsorted(order.pointer[1:] + np.arange(1, nodes + 1), levels).tolist(), nodes]
     return [(first, last) for first, last in pairwise(bounds) if first < last] or [(0, nodes)]
 
 

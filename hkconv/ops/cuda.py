@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hkconv.ops.chunks import chunks_of, slots_for, usual_degree
-from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
+from hkconv.ops.fused import EdgeGradients, EdgeInputs, Inputs
 from hkconv.ops.launch import Launcher
 from hkconv.ops.neighbors import Neighbors
 
@@ -598,27 +598,25 @@ def _unpack(
     tl.store(by_log_scale + gate, stretch, mask=is_gate)
 
 
-def pack(inputs: Inputs) -> Packed:
-    """HLinear's parameters side by side, in rows of products that start at multiples of 16 bytes."""
+def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """HLinear's parameters side by side: weight, bias, time, scale; rows of products start at multiples of 16 bytes."""
     K, n, width = inputs.weight.shape
     P = (K * (n + 1) + 3) // 4 * 4
     new = inputs.weight.new_empty
-    packed = Packed(new(P, width), new(P), new(P), new(K))
+    packed = new(P, width), new(P), new(P), new(K)
     given = [inputs.weight if value is None else value.contiguous() for value in inputs[2:7]]
     absent = {"BIAS": inputs.bias is not None, "GATE_BIAS": inputs.gate_bias is not None}
     _launch_pack(_parameter_rows(P, width), [*given, *packed], K=K, n=n, width=width, P=P, **absent, **_tile(width))
     return packed
 
 
-def unpack(
-    inputs: Inputs, packed: Packed, found: EdgeGradients, by_weight: Tensor, relative: bool
-) -> dict[str, Tensor]:
+def unpack(inputs: Inputs, scale: Tensor, found: EdgeGradients, by_weight: Tensor, relative: bool) -> dict[str, Tensor]:
     """Gradients of HLinear's parameters; ``by_weight`` lacks that of time if relative."""
     K, n, width = inputs.weight.shape
     new = inputs.weight.new_empty
     shapes = {"weight": (K, n, width), "bias": (K, n), "gate_weight": (K, width), "gate_bias": (K,), "log_scale": (K,)}
     unpacked = {name: new(shape) for name, shape in shapes.items()}
-    tensors = [by_weight, found.time, found.bias, found.scale, packed.scale, *unpacked.values()]
+    tensors = [by_weight, found.time, found.bias, found.scale, scale, *unpacked.values()]
     sizes = {"K": K, "n": n, "width": width}
     _launch_unpack(_parameter_rows(K * (n + 1), width), tensors, **sizes, RELATIVE=relative, **_tile(width))
     return unpacked
@@ -735,7 +733,7 @@ def _sizes(inputs: EdgeInputs) -> tuple[int, int, int, int]:
 
 
 def _options(inputs: EdgeInputs, by: _Work) -> dict[str, int | bool]:
-    return _constants(*_sizes(inputs), inputs.relative, inputs.weight is not None, by.usual)
+    return _constants(*_sizes(inputs), inputs.target_product is not None, inputs.weight is not None, by.usual)
 
 
 @lru_cache(maxsize=64)

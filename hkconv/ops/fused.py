@@ -21,9 +21,66 @@ from hkconv.geometry.centroid import effective_weight
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops import reference
-from hkconv.ops.edges import EdgeGradients, EdgeInputs, Inputs, Packed
 from hkconv.ops.linear import LinearTensors
 from hkconv.ops.neighbors import Neighbors
+
+
+class Inputs(NamedTuple):
+    """The differentiable inputs of the operator, in its order; ``edge_weight`` in the order by target."""
+
+    x_source: Tensor
+    x_target: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    gate_weight: Tensor
+    gate_bias: Tensor | None
+    log_scale: Tensor
+    points: Tensor
+    edge_weight: Tensor | None
+
+
+class EdgeInputs(NamedTuple):
+    r"""All that the edges read, for S sources, T targets and K kernel points, at curvature -1.
+
+    A row of products holds the K directions one after the other, then the K gates, then unused room: P numbers.
+
+    Args:
+        source, target: points ``(S|T, m+1)``, of which only the space is read.
+        source_product: :math:`W_s u_s` and :math:`v_s \cdot u_s`; if not relative, :math:`W u` and :math:`v \cdot u`.
+        target_product: :math:`W_s x_s` and :math:`v_s \cdot x_s`; None if not relative.
+        bias: :math:`b` and :math:`b'`, ``(P,)``.
+        time: :math:`w_t` and :math:`v_t`, ``(P,)``.
+        scale: :math:`\lambda`, ``(K,)``.
+        points: kernel points ``(K, m+1)``.
+        weight: ``(E,)`` in the order by target, not all zero for any target; None for equal ones.
+        out_dim: :math:`n`.
+    """
+
+    source: Tensor
+    target: Tensor
+    source_product: Tensor
+    target_product: Tensor | None
+    bias: Tensor
+    time: Tensor
+    scale: Tensor
+    points: Tensor
+    weight: Tensor | None
+    out_dim: int
+
+
+class EdgeGradients(NamedTuple):
+    """Gradients of :class:`EdgeInputs`, empty where there is none."""
+
+    source: Tensor
+    target: Tensor
+    source_product: Tensor
+    target_product: Tensor
+    bias: Tensor
+    time: Tensor
+    scale: Tensor
+    points: Tensor
+    weight: Tensor
+
 
 _SCHEMA = ", ".join(
     [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
@@ -94,15 +151,9 @@ def _total_weight(weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     return weight.new_zeros(neighbors.size[1]).index_add(0, neighbors.target, weight)
 
 
-class _Call(NamedTuple):
-    inputs: Inputs
-    neighbors: Neighbors
-    relative: bool
-
-
-def _parse(arguments: tuple) -> _Call:
-    split, end = len(Inputs._fields), len(Inputs._fields) + len(Neighbors._fields)
-    return _Call(Inputs(*arguments[:split]), Neighbors(*arguments[split:end]), arguments[end])
+def _split(arguments: tuple) -> tuple[Inputs, Neighbors]:
+    end = len(Inputs._fields)
+    return Inputs(*arguments[:end]), Neighbors(*arguments[end : end + len(Neighbors._fields)])
 
 
 def _backend(x: Tensor) -> ModuleType:
@@ -116,89 +167,43 @@ def _backend(x: Tensor) -> ModuleType:
     return cuda
 
 
-class _Prepared(NamedTuple):
-    """What forward and backward both need."""
-
-    packed: Packed
-    edge_inputs: EdgeInputs
-
-
-def _prepare(call: _Call) -> _Prepared:
-    packed = _backend(call.inputs.x_source).pack(call.inputs)
-    return _Prepared(packed, _edge_inputs(call, packed, *_products(call, packed)))
-
-
-def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    call = _parse(arguments)
-    return _backend(call.inputs.x_source).aggregate(_prepare(call).edge_inputs, call.neighbors)
-
-
-def _backward(*arguments: Any) -> list[Tensor]:
-    call = _parse(arguments)
-    return _gradients(call, _prepare(call), *arguments[-5:])
-
-
-def _gradients(
-    call: _Call,
-    prepared: _Prepared,
-    out: Tensor,
-    mass: Tensor,
-    grad_out: Tensor,
-    grad_mass: Tensor | None,
-    points_too: bool,
-) -> list[Tensor]:
-    backend = _backend(out)
-    packed, edge_inputs = prepared
-    found = backend.gradients(edge_inputs, call.neighbors, (out, mass), (grad_out, grad_mass), points_too)
-    by_weight = _through_products(call, packed, found)
-    by_parameter = backend.unpack(call.inputs, packed, found, by_weight, call.relative)
-    by_input = {"x_source": found.source, "x_target": found.target, "points": found.points, "edge_weight": found.weight}
-    return [{**by_parameter, **by_input}[name] for name in Inputs._fields]
-
-
-torch.library.impl("hkconv::hk_conv", ("cpu", "cuda"), _forward)
-torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"), _backward)
-
-
-def _is_shared(inputs: Inputs) -> bool:
-    """Whether sources and targets are the same nodes, which then need their products once."""
-    source, target = inputs.x_source, inputs.x_target
-    return source.data_ptr() == target.data_ptr() and source.shape == target.shape
-
-
-def _products(call: _Call, packed: Packed) -> tuple[Tensor, Tensor | None]:
-    """Those of the sources and of the targets; the same tensor where these are the same nodes."""
-    inputs = call.inputs
-    if not call.relative:
-        return inputs.x_source @ packed.weight.T, None
-    weight = packed.weight[:, 1:].T
-    of_sources = inputs.x_source[:, 1:] @ weight
-    return of_sources, of_sources if _is_shared(inputs) else inputs.x_target[:, 1:] @ weight
-
-
-def _edge_inputs(call: _Call, packed: Packed, source_product: Tensor, target_product: Tensor | None) -> EdgeInputs:
-    inputs = call.inputs
-    return EdgeInputs(
+def _prepare(inputs: Inputs, relative: bool) -> tuple[Tensor, EdgeInputs]:
+    """The packed weights of HLinear, ``(P, m+1)``, and all that the edges read."""
+    weight, bias, time, scale = _backend(inputs.x_source).pack(inputs)
+    return weight, EdgeInputs(
         inputs.x_source.contiguous(),
         inputs.x_target.contiguous(),
-        source_product,
-        target_product,
-        packed.bias,
-        packed.time,
-        packed.scale,
+        *_products(inputs, weight, relative),
+        bias,
+        time,
+        scale,
         inputs.points.contiguous(),
         None if inputs.edge_weight is None else inputs.edge_weight.contiguous(),
         inputs.weight.size(1),
     )
 
 
-def _through_products(call: _Call, packed: Packed, found: EdgeGradients) -> Tensor:
+def _is_shared(inputs: Inputs) -> bool:
+    """True where sources and targets are the same nodes, which then need their products once."""
+    source, target = inputs.x_source, inputs.x_target
+    return source.data_ptr() == target.data_ptr() and source.shape == target.shape
+
+
+def _products(inputs: Inputs, weight: Tensor, relative: bool) -> tuple[Tensor, Tensor | None]:
+    """Those of the sources and of the targets; the same tensor where these are the same nodes."""
+    if not relative:
+        return inputs.x_source @ weight.T, None
+    weight = weight[:, 1:].T
+    of_sources = inputs.x_source[:, 1:] @ weight
+    return of_sources, of_sources if _is_shared(inputs) else inputs.x_target[:, 1:] @ weight
+
+
+def _through_products(inputs: Inputs, weight: Tensor, found: EdgeGradients, relative: bool) -> Tensor:
     """Add to the gradients of points what comes through the products; returns the gradient of the packed weights.
 
     Without that of time if relative, where time has products of its own.
     """
-    inputs, weight = call.inputs, packed.weight
-    if not call.relative:
+    if not relative:
         found.source.addmm_(found.source_product, weight)
         return found.source_product.T @ inputs.x_source
     if _is_shared(inputs):
@@ -211,16 +216,48 @@ def _through_products(call: _Call, packed: Packed, found: EdgeGradients) -> Tens
     return by_weight.addmm_(found.target_product.T, inputs.x_target[:, 1:])
 
 
+def _gradients(
+    inputs: Inputs,
+    neighbors: Neighbors,
+    prepared: tuple[Tensor, EdgeInputs],
+    outputs: tuple[Tensor, Tensor],
+    grads: tuple[Tensor, Tensor | None],
+    points_too: bool,
+) -> list[Tensor]:
+    """Gradients in the order of :class:`Inputs`, given the outputs and their gradients."""
+    backend, (weight, edges) = _backend(inputs.x_source), prepared
+    relative = edges.target_product is not None
+    found = backend.gradients(edges, neighbors, outputs, grads, points_too)
+    by_weight = _through_products(inputs, weight, found, relative)
+    by_parameter = backend.unpack(inputs, edges.scale, found, by_weight, relative)
+    by_input = {"x_source": found.source, "x_target": found.target, "points": found.points, "edge_weight": found.weight}
+    return [{**by_parameter, **by_input}[name] for name in Inputs._fields]
+
+
+@torch.library.impl("hkconv::hk_conv", ("cpu", "cuda"))
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    inputs, neighbors = _split(arguments)
+    _, edges = _prepare(inputs, relative=arguments[-1])
+    return _backend(inputs.x_source).aggregate(edges, neighbors)
+
+
+@torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"))
+def _backward(*arguments: Any) -> list[Tensor]:
+    (inputs, neighbors), (relative, out, mass, grad_out, grad_mass, points_too) = _split(arguments), arguments[-6:]
+    prepared = _prepare(inputs, relative)
+    return _gradients(inputs, neighbors, prepared, (out, mass), (grad_out, grad_mass), points_too)
+
+
 @torch.library.register_fake("hkconv::hk_conv")
 def _shapes(*arguments: Any) -> tuple[Tensor, Tensor]:
-    inputs = _parse(arguments).inputs
+    inputs, _ = _split(arguments)
     targets = inputs.x_target.size(0)
     return inputs.x_target.new_empty(targets, inputs.weight.size(1) + 1), inputs.x_target.new_empty(targets)
 
 
 @torch.library.register_fake("hkconv::hk_conv_backward")
 def _backward_shapes(*arguments: Any) -> list[Tensor]:
-    inputs, points_too = _parse(arguments).inputs, arguments[-1]
+    inputs, points_too = _split(arguments)[0], arguments[-1]
     shapes = [
         None if value is None else value.shape
         for value in inputs._replace(bias=inputs.weight[..., 0], gate_bias=inputs.log_scale)
@@ -241,7 +278,7 @@ def _gradient(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tu
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out
     arguments = (*tensors, ctx.relative)
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-        return _differentiable_gradient(_parse(arguments), ctx.needs_input_grad, (grad_out, grad_mass))
+        return _differentiable_gradient(*_split(arguments), ctx.relative, ctx.needs_input_grad, (grad_out, grad_mass))
     points_too = ctx.needs_input_grad[_POINTS]
     found = torch.ops.hkconv.hk_conv_backward(*arguments, out, mass, grad_out, grad_mass, points_too)
     return _needed(found, ctx.needs_input_grad)
@@ -249,6 +286,7 @@ def _gradient(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tu
 
 _POINTS = Inputs._fields.index("points")
 _NO_GRADIENTS = (None,) * (len(Neighbors._fields) + 1)
+_TENSORS = len(Inputs._fields) + len(Neighbors._fields)
 
 
 def _needed(found: list[Tensor], needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
@@ -266,35 +304,36 @@ class _HKConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        call = _parse(arguments)
-        packed, edge_inputs = _prepare(call)
-        outputs = _backend(call.inputs.x_source).aggregate(edge_inputs, call.neighbors)
-        ctx.relative = call.relative
-        products = edge_inputs.source_product, edge_inputs.target_product
-        ctx.save_for_backward(*arguments[:-1], *outputs, *packed, *products)
+        inputs, neighbors = _split(arguments)
+        weight, edges = _prepare(inputs, relative=arguments[-1])
+        outputs = _backend(inputs.x_source).aggregate(edges, neighbors)
+        *edge_tensors, ctx.out_dim = edges
+        ctx.save_for_backward(*arguments[:-1], *outputs, weight, *edge_tensors)
         ctx.set_materialize_grads(False)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
-        *tensors, out, mass, weight, bias, time, scale, of_sources, of_targets = ctx.saved_tensors
+        arguments, (out, mass, weight, *edge_tensors) = ctx.saved_tensors[:_TENSORS], ctx.saved_tensors[_TENSORS:]
+        edges = EdgeInputs._make([*edge_tensors, ctx.out_dim])
         grads = torch.zeros_like(out) if grad_out is None else grad_out, grad_mass
-        call = _parse((*tensors, ctx.relative))
+        inputs, neighbors = _split(arguments)
+        needed = ctx.needs_input_grad
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-            return _differentiable_gradient(call, ctx.needs_input_grad, grads)
-        packed = Packed(weight, bias, time, scale)
-        prepared = _Prepared(packed, _edge_inputs(call, packed, of_sources, of_targets))
-        return _needed(
-            _gradients(call, prepared, out, mass, *grads, ctx.needs_input_grad[_POINTS]), ctx.needs_input_grad
-        )
+            return _differentiable_gradient(inputs, neighbors, edges.target_product is not None, needed, grads)
+        return _needed(_gradients(inputs, neighbors, (weight, edges), (out, mass), grads, needed[_POINTS]), needed)
 
 
 def _differentiable_gradient(
-    call: _Call, needed: tuple[bool, ...], grads: tuple[Tensor, Tensor | None]
+    given: Inputs,
+    neighbors: Neighbors,
+    relative: bool,
+    needed: tuple[bool, ...],
+    grads: tuple[Tensor, Tensor | None],
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because sources and targets may be one tensor with two gradients.
-    inputs = Inputs._make(None if value is None else value.view_as(value) for value in call.inputs)
+    inputs = Inputs._make(None if value is None else value.view_as(value) for value in given)
     linear: LinearTensors = {
         "weight": inputs.weight,
         "bias": inputs.bias,
@@ -303,12 +342,12 @@ def _differentiable_gradient(
         "log_scale": inputs.log_scale,
     }
     x_source, x_target, points = (lift(x[:, 1:]) for x in (inputs.x_source, inputs.x_target, inputs.points))
-    edges = call.neighbors.edges()._replace(weight=inputs.edge_weight)
-    out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, relative=call.relative)
-    total = _total_weight(inputs.edge_weight, call.neighbors)
+    edges = neighbors.edges()._replace(weight=inputs.edge_weight)
+    out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, relative=relative)
+    total = _total_weight(inputs.edge_weight, neighbors)
     unit_mass = torch.where(total > 0, mass / torch.where(total > 0, total, 1), 1)
     wanted = [value for value, need in zip(inputs, needed) if need and value is not None]
-    given = [(output, grad) for output, grad in zip((out, unit_mass), grads) if grad is not None]
-    found_outputs, found_grads = zip(*given)
+    used = [(output, grad) for output, grad in zip((out, unit_mass), grads) if grad is not None]
+    found_outputs, found_grads = zip(*used)
     found = iter(torch.autograd.grad(found_outputs, wanted, found_grads, create_graph=True, allow_unused=True))
     return *(next(found) if need else None for need in needed[: len(inputs)]), *_NO_GRADIENTS
