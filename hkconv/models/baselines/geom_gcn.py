@@ -84,12 +84,12 @@ class BilevelAggregation(torch.nn.Module):
         for weight in self.weights:
             glorot(weight)
 
-    def forward(self, x: Tensor, neighbours: StructuralNeighborhood) -> Tensor:
-        scale = neighbours.degree.rsqrt().to(x.dtype).unsqueeze(-1)
+    def forward(self, x: Tensor, neighbors: StructuralNeighborhood) -> Tensor:
+        scale = neighbors.degree.rsqrt().to(x.dtype).unsqueeze(-1)
         for number, weight in enumerate(self.weights):
             if number > 0:
                 x = F.dropout(x.relu(), self.dropout, self.training)
-            summed = neighbor_sum(map_by_relation(scale * x, weight), None, neighbours.edges)
+            summed = neighbor_sum(map_by_relation(scale * x, weight), None, neighbors.edges)
             x = scale * sum_over_relations(summed, VIRTUAL_NODES)
         return x
 
