@@ -17,7 +17,7 @@ def datasets(
     Example: hkconv datasets --data ~/graphs
     """
     from hkconv.data import describe
-    from hkconv.data.folders import data_root
+    from hkconv.data.staging import data_root
 
     root = data_root(data)
     table = make_table("name", "task", "graphs", "nodes", "edges", "feats", "classes", "from", gap=1)

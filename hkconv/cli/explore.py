@@ -44,7 +44,7 @@ def explore(
 
         scene = read_run_scene(place, data)
     else:
-        from hkconv.viz.explorer.npz_scene import read_npz_scene
+        from hkconv.viz.explorer.scene import read_npz_scene
 
         scene = read_npz_scene(place)
     page = Path(out or "explorer.html")

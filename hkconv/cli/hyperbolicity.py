@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch_geometric.data import Data
 
-    from hkconv.data.hyperbolicity import Hyperbolicity, Progress
+    from hkconv.data.hyperbolicity import DeltaProgress, Hyperbolicity
 
 
 def hyperbolicity(
@@ -68,7 +68,7 @@ def _measure_graph(title: str, edge_index: "Tensor", names: list[str], sample: i
     bounds = "unknown"
     with _status() as show:
 
-        def report(progress: "Progress") -> None:
+        def report(progress: "DeltaProgress") -> None:
             nonlocal bounds
             bounds = _between(progress.lower, progress.upper)
             show(f"delta {bounds}: {progress.stage}, {progress.share:.0%}")

@@ -176,7 +176,7 @@ def class_distances(
 
     Example: hkconv plot class-distances runs/tree-20250101-120000
     """
-    from hkconv.viz.class_distances import class_distances_figure
+    from hkconv.viz.class_figures import class_distances_figure
 
     _write(lambda: class_distances_figure(run, model, split=split, seed=seed, data=data, device=device), out)
 
@@ -197,13 +197,13 @@ def confusion(
 
     Example: hkconv plot confusion runs/tree-20250101-120000 --model gcn
     """
-    from hkconv.viz.confusion import confusion_figure
+    from hkconv.viz.class_figures import confusion_figure
 
     _write(lambda: confusion_figure(run, model, split=split, seed=seed, data=data, device=device), out)
 
 
 def _write(draw: Callable[[], "Figure"], out: str) -> None:
-    from hkconv.viz.saving import check_target, save_figure
+    from hkconv.viz.style import check_target, save_figure
 
     target = check_target(Path(out))
     save_figure(draw(), target)

@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset and its splits before any model is trained: leaks first, then the graph itself."""
+"""Audit of a dataset and its splits before any model is trained: leaks first, then the graph itself."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,14 @@ from torch_geometric.data import Batch
 from torch_geometric.utils import coalesce
 
 from hkconv.data.catalog import load
-from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset
+from hkconv.data.checks import Overlap, overlaps
+from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset, link_keys, pairs_of_keys
 from hkconv.data.isomorphism import same_graphs
-from hkconv.data.overlap import Overlap, overlaps
-from hkconv.data.pairs import link_keys, pairs_of_keys
 from hkconv.data.split_files import check_split_file, read_split_parts
-from hkconv.data.twins import label_agreement, num_with_twin, same_neighbours, same_rows, same_tuples
+from hkconv.data.twins import label_agreement, num_with_twin, same_neighbors, same_rows, same_tuples
 
 # Leaves of one hub have the same neighbours in any graph: a single shared neighbour is no sign of a copy.
-NEIGHBOURS_OF_A_COPY = 2
+NEIGHBORS_OF_A_COPY = 2
 # Twins count as a leak if there are more of them than chance makes, and if they share the label as copies do.
 # Measured with clean splits: raw Chameleon and Squirrel have 44 to 50 and 34 to 40 % such test nodes, which agree in
 # over 99 % of the pairs; no other node dataset has more than 9 % in any split. Of the test graphs of IMDB-BINARY and
@@ -74,7 +73,7 @@ class SplitAudit:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What the graphs of a dataset are like, all together; a neighbour is another node.
+    """Properties of the graphs of a dataset, all together; a neighbor is another node.
 
     Args:
         nodes: number of nodes.
@@ -82,7 +81,7 @@ class GraphFacts:
         one_way_links: those with an edge in one direction only; zero for an undirected graph.
         self_loops: edges from a node to itself.
         isolated: nodes without a neighbour in either direction.
-        without_in_neighbours, without_out_neighbours: nodes that nobody points to, and that point to nobody.
+        without_in_neighbors, without_out_neighbors: nodes that nobody points to, and that point to nobody.
         features: number of feature columns.
         constant_features: those with the same value everywhere.
         homophily: edge homophily, the share of links whose nodes have the same label; None for graph labels and without
@@ -94,8 +93,8 @@ class GraphFacts:
     one_way_links: int
     self_loops: int
     isolated: int
-    without_in_neighbours: int
-    without_out_neighbours: int
+    without_in_neighbors: int
+    without_out_neighbors: int
     features: int
     constant_features: int
     homophily: float | None
@@ -123,7 +122,7 @@ class Audit:
 
     @property
     def leaks(self) -> list[str]:
-        """What makes test scores untrustworthy, one sentence each; empty for a sound split."""
+        """Leaks that make test scores untrustworthy, one sentence each; empty for a sound split."""
         return [*self._overlap_leaks(), *self._twin_leaks()]
 
     def _overlap_leaks(self) -> list[str]:
@@ -236,14 +235,14 @@ def _audit_split(parts: Mapping[str, Tensor], twins: dict[str, Tensor], belongs:
 
 def _node_twins(dataset: NodeDataset) -> list[Twins]:
     graph = dataset.graph
-    neighbours = same_neighbours(graph)
-    degree = _num_neighbours(graph.edge_index, graph.num_nodes)
-    several = torch.where(degree >= NEIGHBOURS_OF_A_COPY, neighbours, -1)
-    some = torch.where(degree >= 1, neighbours, -1)
-    features = same_tuples(neighbours, same_rows(graph.x))
+    neighbors = same_neighbors(graph)
+    degree = _num_neighbors(graph.edge_index, graph.num_nodes)
+    several = torch.where(degree >= NEIGHBORS_OF_A_COPY, neighbors, -1)
+    some = torch.where(degree >= 1, neighbors, -1)
+    features = same_tuples(neighbors, same_rows(graph.x))
     return [
         Twins.of("neighbours", some, graph.y),
-        Twins.of(f"{NEIGHBOURS_OF_A_COPY}+ neighbours", several, graph.y, can_leak=True),
+        Twins.of(f"{NEIGHBORS_OF_A_COPY}+ neighbours", several, graph.y, can_leak=True),
         Twins.of("neighbours and features", features, graph.y, can_leak=True),
     ]
 
@@ -270,9 +269,9 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
         links=len(links),
         one_way_links=2 * len(links) - len(source),
         self_loops=int(loops.sum()),
-        isolated=int((_num_neighbours(edges, num_nodes) == 0).sum()),
-        without_in_neighbours=int((torch.bincount(target, minlength=num_nodes) == 0).sum()),
-        without_out_neighbours=int((torch.bincount(source, minlength=num_nodes) == 0).sum()),
+        isolated=int((_num_neighbors(edges, num_nodes) == 0).sum()),
+        without_in_neighbors=int((torch.bincount(target, minlength=num_nodes) == 0).sum()),
+        without_out_neighbors=int((torch.bincount(source, minlength=num_nodes) == 0).sum()),
         features=features,
         constant_features=constant,
         homophily=(graph.y[first] == graph.y[second]).double().mean().item() if has_homophily else None,
@@ -280,14 +279,14 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
 
 
 def _features(x: Tensor, num_columns: int | None) -> tuple[int, int]:
-    """How many features there are, and how many of them are constant; ``x`` may list the columns of the ones."""
+    """Number of features, and of constant ones among them; ``x`` may list the columns of the ones."""
     if num_columns is None:
         return x.size(1), int((x == x[:1]).all(dim=0).sum())
     ones = torch.bincount(x.flatten(), minlength=num_columns)
     return num_columns, int(((ones == 0) | (ones == len(x))).sum())
 
 
-def _num_neighbours(edge_index: Tensor, num_nodes: int) -> Tensor:
+def _num_neighbors(edge_index: Tensor, num_nodes: int) -> Tensor:
     """(N,) how many other nodes have an edge to or from a node."""
     ends = pairs_of_keys(link_keys(edge_index, num_nodes), num_nodes).flatten()
     return torch.bincount(ends, minlength=num_nodes)

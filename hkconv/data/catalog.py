@@ -13,13 +13,13 @@ from torch_geometric.data import Data
 from hkconv.data import sources
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
-from hkconv.data.folders import data_root
 from hkconv.data.molecules import Molecules, load_molecules, molecules
 from hkconv.data.preparation import both_directions, prepare_features
 from hkconv.data.protocols import check_protocol, published_splits
 from hkconv.data.sources import Source, read_source
 from hkconv.data.split_files import check_split_file, read_splits
 from hkconv.data.splits import link_splits, masks_to_splits, stratified_folds, stratified_splits
+from hkconv.data.staging import data_root
 from hkconv.data.trees import DISEASE_FRACTIONS, disease, hierarchy
 from hkconv.errors import InputError
 
@@ -195,7 +195,7 @@ def load(
 
     Args:
         name: a name that :func:`describe` lists; capitals do not matter, nor ``_`` for ``-``.
-        root: folder of the raw files; see :func:`hkconv.data.folders.data_root` for where else we look.
+        root: folder of the raw files; see :func:`hkconv.data.staging.data_root` for where else we look.
         task: ``"node"``, ``"graph"`` or ``"link"``; by default the usual one. Every node dataset can be used
             for links.
         protocol: ``"clean"`` or ``"published"``, see :mod:`hkconv.data.protocols`.
@@ -236,7 +236,7 @@ def load(
 
 
 def describe(root: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
-    """What :func:`load` knows, with sizes and the place each would load from. Reads no dataset.
+    """Datasets that :func:`load` knows, with sizes and the place each would load from. Reads no dataset.
 
     Args:
         root: folder of the raw files, as for :func:`load`.

@@ -1,4 +1,4 @@
-"""What the rest of the library knows of a dataset: graphs, labels and splits that were checked on the way in.
+"""Datasets as the rest of the library sees them: graphs, labels and splits that were checked on the way in.
 
 A split that leaks cannot be built: the dataclasses refuse overlapping parts, so that no result rests on one. The one
 exception is what the paper's code does, which has a class of its own and is accepted under its own protocol alone.
@@ -23,11 +23,10 @@ from hkconv.data.checks import (
     check_parts,
     check_range,
     check_weights,
+    overlaps,
 )
 from hkconv.data.options import CLEAN, PUBLISHED
-from hkconv.data.overlap import overlaps
 from hkconv.data.own.schema import Schema
-from hkconv.data.pairs import link_keys, pair_keys
 from hkconv.errors import InputError
 
 # How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
@@ -36,6 +35,34 @@ PROTOCOLS = (CLEAN, PUBLISHED, OWN)
 
 # How answers to yes-or-no questions are scored.
 QUESTION_METRICS = ("ROC-AUC", "AP")
+
+
+def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
+    """One integer for each pair, the same for ``(u, v)`` and ``(v, u)``, so that sets of links can be compared.
+
+    Args:
+        pairs: (2, P) node indices below ``num_nodes``.
+        num_nodes: number of nodes of the graph.
+
+    Returns:
+        (P,) int64 keys ``min * num_nodes + max``.
+    """
+    first, second = pairs.long()
+    return torch.minimum(first, second) * num_nodes + torch.maximum(first, second)
+
+
+def pairs_of_keys(keys: Tensor, num_nodes: int) -> Tensor:
+    """The (2, P) pairs, smaller index first, that :func:`pair_keys` turned into ``keys``."""
+    return torch.stack([keys.div(num_nodes, rounding_mode="floor"), keys % num_nodes])
+
+
+def link_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Sorted keys of the links of a graph: each undirected edge once, self loops left out.
+
+    A self loop is no link between two nodes, so there is nothing to predict about it.
+    """
+    links = edge_index[:, edge_index[0] != edge_index[1]]
+    return pair_keys(links, num_nodes).unique()
 
 
 @dataclass(frozen=True, eq=False)

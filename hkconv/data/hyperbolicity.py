@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from hkconv.data.checks import check_edges
-from hkconv.data.pairs import link_keys, pairs_of_keys
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.dataset import link_keys, pairs_of_keys
+from hkconv.data.splits import seeded_generator
 from hkconv.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ DISTANCES_AT_A_TIME = 1 << 26
 
 @dataclass(frozen=True)
 class Hyperbolicity:
-    """What is known of a graph's delta.
+    """Delta of a graph, or bounds of it.
 
     Args:
         delta: the value that ``quadruple`` attains: delta itself where ``exact``, else a lower bound.
@@ -69,11 +69,11 @@ class Hyperbolicity:
 
     @property
     def exact(self) -> bool:
-        """Whether delta is known and not only bounded."""
+        """True if delta is known and not only bounded."""
         return self.delta == self.upper
 
 
-class Progress(NamedTuple):
+class DeltaProgress(NamedTuple):
     """Bounds of delta so far, what is being looked at, and which share of that is done."""
 
     lower: float
@@ -88,7 +88,7 @@ def gromov_delta(
     *,
     sample: int | None = None,
     seed: int = 0,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[DeltaProgress], None] = lambda progress: None,
 ) -> Hyperbolicity:
     """The Gromov hyperbolicity of a graph, exact or between two bounds.
 
@@ -136,7 +136,7 @@ class _Known:
     follow and ``sampled`` for those that were only sampled.
     """
 
-    def __init__(self, report: Callable[[Progress], None]) -> None:
+    def __init__(self, report: Callable[[DeltaProgress], None]) -> None:
         self.report = report
         self.twice = self.block = self.others = self.sampled = 0
         self.quadruple: tuple[int, ...] = ()
@@ -146,7 +146,7 @@ class _Known:
         return max(self.twice, self.block, self.others, self.sampled)
 
     def tell(self, stage: str, share: float) -> None:
-        self.report(Progress(self.twice / 2, self.upper / 2, stage, share))
+        self.report(DeltaProgress(self.twice / 2, self.upper / 2, stage, share))
 
 
 class _Block(NamedTuple):

@@ -25,27 +25,27 @@ def same_graphs(graphs: list[Data]) -> Tensor:
     Returns:
         (G,) int64.
     """
-    colours = _colours(graphs)
+    colors = _colors(graphs)
     number = torch.empty(len(graphs), dtype=torch.int64)
-    for members in _grouped({index: tuple(sorted(of_nodes)) for index, of_nodes in enumerate(colours)}):
-        for group in _isomorphic_groups({index: _ordered(graphs[index], colours[index]) for index in members}):
+    for members in _grouped({index: tuple(sorted(of_nodes)) for index, of_nodes in enumerate(colors)}):
+        for group in _isomorphic_groups({index: _ordered(graphs[index], colors[index]) for index in members}):
             number[group] = group[0]
     return number
 
 
-def _colours(graphs: list[Data]) -> list[list[int]]:
+def _colors(graphs: list[Data]) -> list[list[int]]:
     """Stable colours of the nodes of each graph, which hold their features; isomorphic graphs have the same ones."""
     batch = Batch.from_data_list([Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs])
     edge_index = coalesce(batch.edge_index)
     generator = torch.Generator().manual_seed(0)
-    colours, before = same_rows(batch.x), -1
-    while int(colours.max()) > before:
-        before = int(colours.max())
-        colours = _refined(colours, edge_index, generator)
-    return [of_nodes.tolist() for of_nodes in colours.split(batch.ptr.diff().tolist())]
+    colors, before = same_rows(batch.x), -1
+    while int(colors.max()) > before:
+        before = int(colors.max())
+        colors = _refined(colors, edge_index, generator)
+    return [of_nodes.tolist() for of_nodes in colors.split(batch.ptr.diff().tolist())]
 
 
-def _refined(colours: Tensor, edge_index: Tensor, generator: torch.Generator) -> Tensor:
+def _refined(colors: Tensor, edge_index: Tensor, generator: torch.Generator) -> Tensor:
     """One round of colours: nodes keep the same one if the colours of their neighbours agree, in each direction.
 
     Colours of neighbours are compared by the sum of random codes, all nodes at once; PyG's ``WLConv`` goes node by
@@ -53,9 +53,9 @@ def _refined(colours: Tensor, edge_index: Tensor, generator: torch.Generator) ->
     comparison puts right.
     """
     source, target = edge_index
-    codes = torch.empty(int(colours.max()) + 1, dtype=torch.int64).random_(generator=generator)[colours]
+    codes = torch.empty(int(colors.max()) + 1, dtype=torch.int64).random_(generator=generator)[colors]
     told, heard = torch.zeros_like(codes), torch.zeros_like(codes)
-    return same_tuples(colours, heard.index_add(0, target, codes[source]), told.index_add(0, source, codes[target]))
+    return same_tuples(colors, heard.index_add(0, target, codes[source]), told.index_add(0, source, codes[target]))
 
 
 def _grouped(keys: Mapping[int, object]) -> list[list[int]]:
@@ -66,12 +66,12 @@ def _grouped(keys: Mapping[int, object]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _ordered(graph: Data, colours: list[int]) -> tuple[tuple[int, ...], frozenset[tuple[int, int]]]:
+def _ordered(graph: Data, colors: list[int]) -> tuple[tuple[int, ...], frozenset[tuple[int, int]]]:
     """Colours and edges of a graph with its nodes in the order of their colours; equal only for isomorphic graphs."""
-    order = sorted(range(len(colours)), key=colours.__getitem__)
+    order = sorted(range(len(colors)), key=colors.__getitem__)
     place = {node: rank for rank, node in enumerate(order)}
     edges = frozenset((place[source], place[target]) for source, target in graph.edge_index.t().tolist())
-    return tuple(colours[node] for node in order), edges
+    return tuple(colors[node] for node in order), edges
 
 
 def _isomorphic_groups(graphs: dict[int, tuple]) -> list[list[int]]:
@@ -91,13 +91,13 @@ def _are_isomorphic(first: tuple, second: tuple) -> bool:
     # PyTorch requires networkx.
     from networkx import vf2pp_is_isomorphic
 
-    return vf2pp_is_isomorphic(_coloured(*first), _coloured(*second), node_label="colour")
+    return vf2pp_is_isomorphic(_colored(*first), _colored(*second), node_label="colour")
 
 
-def _coloured(colours: tuple[int, ...], edges: frozenset[tuple[int, int]]) -> "DiGraph":
+def _colored(colors: tuple[int, ...], edges: frozenset[tuple[int, int]]) -> "DiGraph":
     from networkx import DiGraph
 
     graph = DiGraph()
-    graph.add_nodes_from((node, {"colour": colour}) for node, colour in enumerate(colours))
+    graph.add_nodes_from((node, {"colour": color}) for node, color in enumerate(colors))
     graph.add_edges_from(edges)
     return graph

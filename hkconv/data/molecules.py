@@ -33,7 +33,7 @@ ROWS_NAMED = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedMolecules:
     """All molecules of a file, one after the other.
 
     Args:
@@ -71,7 +71,7 @@ class Molecules:
         metric: how answers are scored: ``"ROC-AUC"`` or ``"AP"``.
     """
 
-    raw: Source[tuple[Packed, Split | None]]
+    raw: Source[tuple[PackedMolecules, Split | None]]
     metric: str
 
 
@@ -89,7 +89,7 @@ def molecules(file: str, *label_prefixes: str, metric: str, split_folder: str = 
     """
     split_files = tuple(f"{split_folder}/{name}" for name in SPLIT_FILES) if split_folder else ()
 
-    def read(root: Path) -> tuple[Packed, Split | None]:
+    def read(root: Path) -> tuple[PackedMolecules, Split | None]:
         packed = _read_once(root / FOLDER / file, label_prefixes)
         return packed, _read_split(root / FOLDER, split_files, len(packed.num_atoms)) if split_files else None
 
@@ -125,15 +125,15 @@ def load_molecules(origin: Molecules, root: Path, name: str, num_splits: int, se
     return GraphDataset(name, packed.graphs(), splits, 2, source, metric=origin.metric, num_columns=num_columns)
 
 
-def _read_once(path: Path, label_prefixes: tuple[str, ...]) -> Packed:
+def _read_once(path: Path, label_prefixes: tuple[str, ...]) -> PackedMolecules:
     def make(folder: Path) -> None:
         packed = _pack(*_read_table(path, label_prefixes), path)
         np.savez(folder / "packed.npz", **vars(packed))
 
-    parts = [part.name for part in fields(Packed)]
+    parts = [part.name for part in fields(PackedMolecules)]
     folder = made_once((fingerprint(path.resolve()), label_prefixes, chemistry_versions(), parts), make)
     with np.load(folder / "packed.npz", allow_pickle=False) as arrays:
-        return Packed(**arrays)
+        return PackedMolecules(**arrays)
 
 
 def _read_table(path: Path, label_prefixes: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
@@ -155,14 +155,14 @@ def _read_table(path: Path, label_prefixes: tuple[str, ...]) -> tuple[list[str],
     return [row[header.index("smiles")] for row in rows], np.array(answers, dtype=np.float32)
 
 
-def _pack(smiles: Iterable[str], answers: np.ndarray, path: Path) -> Packed:
+def _pack(smiles: Iterable[str], answers: np.ndarray, path: Path) -> PackedMolecules:
     found: list[Molecule] = []
     for row, text in enumerate(smiles):
         molecule = read_smiles(text)
         if molecule is None:
             raise InputError(f"row {row} of {path} is no SMILES of a molecule: {text!r}")
         found.append(molecule)
-    return Packed(
+    return PackedMolecules(
         columns=atom_columns(np.concatenate([molecule.atoms for molecule in found])),
         num_columns=np.array(sum(atom_categories())),
         num_atoms=np.array([len(molecule.atoms) for molecule in found]),
@@ -188,7 +188,7 @@ def _first_yes(answers: np.ndarray) -> Tensor:
     return torch.where(is_active.any(dim=1), 1 + is_active.int().argmax(dim=1), 0)
 
 
-def _refusals(packed: Packed) -> str:
+def _refusals(packed: PackedMolecules) -> str:
     refused = packed.refused.tolist()
     if not refused:
         return ""

@@ -129,7 +129,7 @@ class NumbaNeighborSampler(BaseSampler):
 
 
 def sampler_name() -> str:
-    """What :func:`neighbor_loader` samples with here: ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``."""
+    """Name of the sampler that :func:`neighbor_loader` uses here: ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``."""
     if pyg.WITH_PYG_LIB:
         return "pyg-lib"
     return "torch-sparse" if pyg.WITH_TORCH_SPARSE else "numba"

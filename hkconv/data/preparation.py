@@ -1,4 +1,4 @@
-"""What can be done to graphs between their files and a model: edges both ways, and features on another scale."""
+"""Preparation of graphs for a model: edges both ways, features on another scale, one-hot features written out."""
 
 import torch
 from torch import Tensor
@@ -63,3 +63,20 @@ def prepare_features(
     if normalize_features:
         x = rows_sum_to_one(x, name)
     return x.sign() * x.abs().log1p() if log_features else x
+
+
+def write_out(columns: Tensor, num_columns: int, dtype: torch.dtype) -> Tensor:
+    """Matrix whose rows are one in the listed columns and zero elsewhere, written out for a batch.
+
+    The nine categorical features of a million atoms take 9 MB as column numbers and 730 MB as 174 one-hot columns.
+
+    Args:
+        columns: (N, C) whole numbers in [0, num_columns), the columns of each row's ones.
+        num_columns: how many columns there are.
+        dtype: type of the result.
+
+    Returns:
+        (N, num_columns) zeros and ones.
+    """
+    zeros = torch.zeros(len(columns), num_columns, dtype=dtype, device=columns.device)
+    return zeros.scatter_(1, columns.long(), 1)

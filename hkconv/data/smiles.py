@@ -61,12 +61,12 @@ def read_smiles(smiles: str) -> Molecule | None:
 
 
 def atom_categories() -> tuple[int, ...]:
-    """How many categories each of the nine features of an atom has."""
+    """Number of categories of each of the nine features of an atom."""
     return tuple(_chemistry()[1].get_atom_feature_dims())
 
 
 def atom_columns(atoms: np.ndarray) -> np.ndarray:
-    """Where the one-hot features of atoms are one, (N, 9) uint8, from their codes; the categories stand in a row."""
+    """Columns of the ones in the one-hot features of atoms, (N, 9) uint8, from their codes, category after category."""
     starts = np.cumsum([0, *atom_categories()[:-1]])
     return (atoms + starts).astype(np.uint8)
 
@@ -78,7 +78,7 @@ def chemistry_versions() -> str:
 
 
 def _without_valence_check(chem: ModuleType, smiles: str) -> "Mol | None":
-    """What ``MolFromSmiles`` does step by step, going on where a step fails."""
+    """Do the steps of ``MolFromSmiles``, going on where a step fails."""
     molecule = chem.MolFromSmiles(smiles, sanitize=False)
     if molecule is None:
         return None

@@ -1,4 +1,4 @@
-"""How the raw files of each published dataset become PyG graphs: PyG's own classes wherever it has one."""
+"""Readers of the raw files of published datasets, as PyG graphs: PyG's own classes wherever it has one."""
 
 import os
 import tempfile
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from hkconv.data.pickles import check_pickle
 from hkconv.data.staging import staged
+from hkconv.data.untrusted_files import check_pickle
 from hkconv.errors import InputError
 
 FILES_NAMED_IN_ERRORS = 4

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hkconv.data.checks import check_disjoint, check_num_splits, check_parts, check_range
 from hkconv.data.dataset import CLEAN, Split
-from hkconv.data.plain_arrays import read_arrays
+from hkconv.data.untrusted_files import read_arrays
 from hkconv.errors import InputError
 
 PART_NAMES = ("train", "val", "test")

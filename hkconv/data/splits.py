@@ -2,18 +2,33 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data.checks import check_fractions, check_num_splits
-from hkconv.data.dataset import LinkSplit, Split
-from hkconv.data.pairs import link_keys, pairs_of_keys
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.dataset import LinkSplit, Split, link_keys, pairs_of_keys
 from hkconv.errors import InputError
 
 # The links that HGCN (Chami et al. 2019) trains on, chooses with and tests on.
 HGCN_LINK_FRACTIONS = (0.85, 0.05, 0.10)
+
+
+def seeded_generator(seed: int, *stream: int) -> torch.Generator:
+    """CPU generator for one numbered stream of a seed: split 3 does not depend on how many splits there are.
+
+    Args:
+        seed: the user's seed, zero or larger.
+        stream: non-negative numbers naming the use, such as the index of a split.
+
+    Returns:
+        A generator that is equal for equal arguments and unrelated for different ones.
+    """
+    if seed < 0:
+        raise InputError(f"seed must be zero or larger, got {seed}")
+    state = np.random.SeedSequence(seed, spawn_key=stream).generate_state(1, dtype=np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) >> 1)
 
 
 def stratified_split(y: Tensor, fractions: tuple[float, float, float], generator: torch.Generator) -> Split:

@@ -9,8 +9,7 @@ from torch_geometric.data import Data
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import NodeDataset, Split
 from hkconv.data.growth import Branching, Tree, grow_tree
-from hkconv.data.seeding import seeded_generator
-from hkconv.data.splits import stratified_splits
+from hkconv.data.splits import seeded_generator, stratified_splits
 from hkconv.errors import InputError
 
 HIERARCHY_FRACTIONS = (0.6, 0.2, 0.2)

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 
-def same_neighbours(graph: Data) -> Tensor:
+def same_neighbors(graph: Data) -> Tensor:
     """A number for each node, equal for nodes with the same in-neighbours and the same out-neighbours.
 
     Args:
@@ -24,7 +24,7 @@ def same_neighbours(graph: Data) -> Tensor:
         (N,) int64.
     """
     source, target = coalesce(graph.edge_index).numpy()
-    sides = [_neighbour_lists(source, target, graph.num_nodes), _neighbour_lists(target, source, graph.num_nodes)]
+    sides = [_neighbor_lists(source, target, graph.num_nodes), _neighbor_lists(target, source, graph.num_nodes)]
     return _numbered(zip(*sides))
 
 
@@ -52,7 +52,7 @@ def same_tuples(*numbers: Tensor) -> Tensor:
 
 
 def num_with_twin(part: Tensor, training: Tensor, number: Tensor) -> int:
-    """How many different members of a part have a twin among the training members, other than themselves.
+    """Number of different members of a part that have a twin among the training members, other than themselves.
 
     Args:
         part: (P,) indices, for example of the test members.
@@ -88,8 +88,8 @@ def _numbered(keys: Iterable[Hashable]) -> Tensor:
     return torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys], dtype=torch.int64)
 
 
-def _neighbour_lists(nodes: np.ndarray, neighbours: np.ndarray, num_nodes: int) -> list[bytes]:
+def _neighbor_lists(nodes: np.ndarray, neighbors: np.ndarray, num_nodes: int) -> list[bytes]:
     """The sorted neighbours of each node, as bytes."""
-    order = np.lexsort((neighbours, nodes))
+    order = np.lexsort((neighbors, nodes))
     ends = np.cumsum(np.bincount(nodes, minlength=num_nodes))
-    return [piece.tobytes() for piece in np.split(neighbours[order], ends[:-1])]
+    return [piece.tobytes() for piece in np.split(neighbors[order], ends[:-1])]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.splits import seeded_generator
 from hkconv.data.treebanks import PARTS
 from hkconv.errors import InputError
 from hkconv.language.probe_data import Encoder, StateCache, TokenizedTrees

@@ -19,7 +19,7 @@ from hkconv.data.own.node_tables import read_edges
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
 from hkconv.data.own.smiles_tables import molecule_graph
-from hkconv.data.own.tables import Table
+from hkconv.data.own.tables import ColumnTable
 from hkconv.data.own.tu_folders import DEGREE, degrees
 from hkconv.errors import InputError
 from hkconv.serving.limits import Limits, RefusalError
@@ -240,6 +240,6 @@ def _column(cells: list[Any], are_numbers: bool) -> list[str] | np.ndarray:
     return np.array(cells, dtype=np.float64) if are_numbers else cells
 
 
-def _table(place: str, columns: dict[str, Any]) -> Table:
+def _table(place: str, columns: dict[str, Any]) -> ColumnTable:
     count = len(next(iter(columns.values())))
-    return Table(Path(place), columns, range(1, count + 1), "row")
+    return ColumnTable(Path(place), columns, range(1, count + 1), "row")

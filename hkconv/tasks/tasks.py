@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
-from hkconv.data.binary_features import write_out
 from hkconv.data.checks import both_answers
+from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
-from hkconv.data.pairs import link_keys, pair_keys
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.preparation import write_out
+from hkconv.data.splits import seeded_generator
 from hkconv.engine.task import Task
 from hkconv.errors import InputError
 from hkconv.tasks.graph_batches import GraphBatch, PackedGraphs

@@ -1,4 +1,4 @@
-"""What HKConv does to a neighbourhood, step by step: the paper's illustration, drawn from a real layer of L²."""
+"""Steps of HKConv on a neighborhood: the paper's illustration, drawn from a real layer of L²."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 11.0, 2.5
-CENTRE = (0.35, 0.25)
+CENTER = (0.35, 0.25)
 FIRST_ANGLE = 0.3
 THINNEST, THICKEST = 0.4, 3.2
 # How far from a point, in the disk, its name stands, and how many sides are tried.
@@ -36,8 +36,8 @@ class Steps:
     r"""One neighbourhood on its way through HKConv; N neighbours, K kernel points, all points of L².
 
     Args:
-        centre: :math:`x`, ``(3,)``.
-        neighbours: :math:`x_i`, ``(N, 3)``.
+        center: :math:`x`, ``(3,)``.
+        neighbors: :math:`x_i`, ``(N, 3)``.
         relative: :math:`x_i \ominus x`, ``(N, 3)``.
         kernel: the kernel points :math:`\tilde x_k`, ``(K, 3)``.
         correlation: :math:`d(x_i \ominus x, \tilde x_k)`, ``(N, K)``.
@@ -46,8 +46,8 @@ class Steps:
         output: :math:`x' = \mathrm{HCent}(\{x_i'\}_i)`, ``(3,)``.
     """
 
-    centre: Tensor
-    neighbours: Tensor
+    center: Tensor
+    neighbors: Tensor
     relative: Tensor
     kernel: Tensor
     correlation: Tensor
@@ -57,7 +57,7 @@ class Steps:
 
 
 @styled
-def convolution_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int = 0) -> "Figure":
+def convolution_figure(kernel_size: int = 4, neighbors: int = 3, *, seed: int = 0) -> "Figure":
     r"""Draw the five steps of HKConv on a small neighbourhood, in the Poincaré disk.
 
     (a) :math:`x`, a diamond, and its neighbours, dots. (b) All moved to the origin. (c) The kernel points, triangles,
@@ -66,39 +66,39 @@ def convolution_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int =
 
     Args:
         kernel_size: number K of kernel points.
-        neighbours: number of neighbours of :math:`x`.
+        neighbors: number of neighbours of :math:`x`.
         seed: of the layer's linear maps.
 
     Returns:
         The figure.
     """
     panels = {
-        "(a) neighbourhood": _draw_neighbourhood,
+        "(a) neighbourhood": _draw_neighborhood,
         "(b) translation to the origin": _draw_relative,
         "(c) correlation with the kernel": _draw_correlation,
         "(d) linear maps and centroids": _draw_messages,
         "(e) aggregation": _draw_output,
     }
-    return draw_panels(panels, take_steps(*_example(kernel_size, neighbours, seed)))
+    return draw_panels(panels, take_steps(*_example(kernel_size, neighbors, seed)))
 
 
-def take_steps(layer: HKConv, centre: Tensor, neighbours: Tensor) -> Steps:
+def take_steps(layer: HKConv, center: Tensor, neighbors: Tensor) -> Steps:
     """Every step of a plain layer, without attention, root and mass, on one neighbourhood.
 
     Args:
         layer: from L² to L².
-        centre, neighbours: the neighbourhood, ``(3,)`` and ``(N, 3)``.
+        center, neighbors: the neighbourhood, ``(3,)`` and ``(N, 3)``.
 
     Returns:
         The steps; the last is what ``layer`` itself gives.
     """
     with torch.no_grad():
-        relative = lorentz.ominus(neighbours, centre)
+        relative = lorentz.ominus(neighbors, center)
         correlation = lorentz.dist(relative.unsqueeze(1), layer.points)
         transformed = layer.linear(relative)
         messages = lorentz.centroid(transformed, correlation)
         output = lorentz.centroid(messages)
-    return Steps(centre, neighbours, relative, layer.points, correlation, transformed, messages, output)
+    return Steps(center, neighbors, relative, layer.points, correlation, transformed, messages, output)
 
 
 def _example(kernel_size: int, count: int, seed: int) -> tuple[HKConv, Tensor, Tensor]:
@@ -106,7 +106,7 @@ def _example(kernel_size: int, count: int, seed: int) -> tuple[HKConv, Tensor, T
         torch.manual_seed(seed)
         layer = HKConv(2, 2, kernel_size, backend="reference").double()
         spread_maps_(layer.linear)
-    return layer, *example_neighbourhood(count)
+    return layer, *example_neighborhood(count)
 
 
 def spread_maps_(linear: HLinear) -> None:
@@ -117,16 +117,16 @@ def spread_maps_(linear: HLinear) -> None:
         linear.gate_weight.normal_()
 
 
-def example_neighbourhood(count: int) -> tuple[Tensor, Tensor]:
+def example_neighborhood(count: int) -> tuple[Tensor, Tensor]:
     """A node with ``count`` neighbours all around it, nearer and farther ones, ``(3,)`` and ``(count, 3)``."""
     if count < 1:
         raise InputError(f"neighbours must be at least 1, got {count}")
-    centre = lorentz.from_poincare(torch.tensor(CENTRE, dtype=torch.float64))
+    center = lorentz.from_poincare(torch.tensor(CENTER, dtype=torch.float64))
     number = torch.arange(count, dtype=torch.float64)
     angle, distance = FIRST_ANGLE + 2 * math.pi * number / count, 1 + 0.3 * (number % 3)
     tangent = distance * torch.stack([torch.zeros_like(angle), angle.cos(), angle.sin()])
     around_origin = lorentz.exp0(tangent.T)
-    return centre, lorentz.translate(lorentz.origin(2, dtype=torch.float64), centre, around_origin)
+    return center, lorentz.translate(lorentz.origin(2, dtype=torch.float64), center, around_origin)
 
 
 def draw_panels(panels: Mapping[str, Callable[["Axes", Drawn], None]], drawn: Drawn) -> "Figure":
@@ -139,23 +139,23 @@ def draw_panels(panels: Mapping[str, Callable[["Axes", Drawn], None]], drawn: Dr
     return figure
 
 
-def draw_neighbourhood(axes: "Axes", centre: Tensor, others: Tensor, name: str, other_names: str) -> None:
+def draw_neighborhood(axes: "Axes", center: Tensor, others: Tensor, name: str, other_names: str) -> None:
     """A node, a diamond, the points around it, dots of their own colours, and their names as in :func:`name_points`."""
     for number, other in enumerate(others):
-        draw_geodesic(axes, centre, other, color=GREY, linewidth=0.8)
+        draw_geodesic(axes, center, other, color=GREY, linewidth=0.8)
         mark(axes, other, "o", series(number).color)
-    mark(axes, centre, "D", BLACK)
+    mark(axes, center, "D", BLACK)
     name_points(axes, others, other_names)
-    name_points(axes, [centre], name)
+    name_points(axes, [center], name)
 
 
-def _draw_neighbourhood(axes: "Axes", steps: Steps) -> None:
-    draw_neighbourhood(axes, steps.centre, steps.neighbours, "$x$", "$x_{{{}}}$")
+def _draw_neighborhood(axes: "Axes", steps: Steps) -> None:
+    draw_neighborhood(axes, steps.center, steps.neighbors, "$x$", "$x_{{{}}}$")
 
 
 def _draw_relative(axes: "Axes", steps: Steps) -> None:
-    origin = lorentz.origin(2, dtype=steps.centre.dtype)
-    draw_neighbourhood(axes, origin, steps.relative, "$o$", r"$x_{{{}}}\ominus x$")
+    origin = lorentz.origin(2, dtype=steps.center.dtype)
+    draw_neighborhood(axes, origin, steps.relative, "$o$", r"$x_{{{}}}\ominus x$")
 
 
 def _draw_correlation(axes: "Axes", steps: Steps) -> None:
@@ -172,11 +172,11 @@ def _draw_correlation(axes: "Axes", steps: Steps) -> None:
 def _draw_messages(axes: "Axes", steps: Steps) -> None:
     largest = steps.correlation.max()
     for number, message in enumerate(steps.messages):
-        colour = series(number).color
+        color = series(number).color
         for point, weight in zip(steps.transformed[number], steps.correlation[number]):
-            draw_weighted(axes, point, message, colour, (weight / largest).item())
-            mark(axes, point, "s", colour)
-        mark(axes, message, "o", colour, hollow=True)
+            draw_weighted(axes, point, message, color, (weight / largest).item())
+            mark(axes, point, "s", color)
+        mark(axes, message, "o", color, hollow=True)
     name_points(axes, steps.messages, "$x_{{{}}}'$")
 
 
@@ -189,17 +189,17 @@ def _draw_output(axes: "Axes", steps: Steps) -> None:
     name_points(axes, [steps.output], "$x'$")
 
 
-def draw_weighted(axes: "Axes", point: Tensor, centroid: Tensor, colour: str, share: float) -> None:
+def draw_weighted(axes: "Axes", point: Tensor, centroid: Tensor, color: str, share: float) -> None:
     """A geodesic from a point to a centroid, the thicker the larger its weight, a share of the largest, from 0 to 1."""
     width = THINNEST + (THICKEST - THINNEST) * share
-    draw_geodesic(axes, point, centroid, color=colour, linewidth=width, alpha=0.75, solid_capstyle="butt")
+    draw_geodesic(axes, point, centroid, color=color, linewidth=width, alpha=0.75, solid_capstyle="butt")
 
 
 def mark(
-    axes: "Axes", point: Tensor, marker: str, colour: str, *, hollow: bool = False, size: float = MARKER_SIZE
+    axes: "Axes", point: Tensor, marker: str, color: str, *, hollow: bool = False, size: float = MARKER_SIZE
 ) -> None:
     """Draw a point of L²; its artist has the label ``_`` and the marker."""
-    face, edge, width = ("white", colour, 1.4) if hollow else (colour, "white", 0.5)
+    face, edge, width = ("white", color, 1.4) if hollow else (color, "white", 0.5)
     look: dict[str, Any] = {"color": face, "markeredgecolor": edge, "markeredgewidth": width, "markersize": size}
     axes.plot(*in_disk(point), marker, **look, label=f"_{marker}", zorder=4)
 

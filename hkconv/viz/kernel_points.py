@@ -1,5 +1,6 @@
-"""Where kernel points lie in L²: on the Lorentz sheet and in the Poincaré disk, before and after a translation."""
+"""Kernel points in L²: on the Lorentz sheet and in the Poincaré disk, before and after a translation."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,13 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.points import kernel_points
-from hkconv.viz.disk import draw_disk, draw_geodesic, in_disk
-from hkconv.viz.sheet import draw_sheet, draw_sheet_geodesic, on_sheet
-from hkconv.viz.style import BLUE, VERMILION, new_figure, styled
+from hkconv.viz.disk import GEODESIC, draw_disk, draw_geodesic, geodesic, in_disk
+from hkconv.viz.style import BLUE, GREY, LIGHT_GREY, VERMILION, new_figure, styled
+
+RINGS, SPOKES = 8, 24
+# Without it a third of the picture is kept free for the axes, of which there are none.
+ZOOM = 1.7
+
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,3 +99,30 @@ def _draw_points(axes: "Axes", places: np.ndarray, start: int) -> None:
 
 def _others(points: Tensor, start: int) -> list[Tensor]:
     return [point for number, point in enumerate(points) if number != start]
+
+
+def draw_sheet(axes: "Axes3D", radius: float) -> None:
+    """Draw the sheet up to a distance from the origin, as a net of circles and of geodesics through the origin.
+
+    Args:
+        axes: empty ones in three dimensions.
+        radius: the distance.
+    """
+    distance, angle = np.meshgrid(np.linspace(0, radius, RINGS + 1), np.linspace(0, 2 * math.pi, SPOKES + 1))
+    x, y, time = np.sinh(distance) * np.cos(angle), np.sinh(distance) * np.sin(angle), np.cosh(distance)
+    look = {"color": LIGHT_GREY, "edgecolor": GREY, "linewidth": 0.15, "alpha": 0.3, "shade": False}
+    axes.plot_surface(x, y, time, rstride=1, cstride=1, clip_on=False, **look)
+    # The same scale in all directions, so that far out the sheet rises at 45 degrees.
+    axes.set_box_aspect((2 * math.sinh(radius), 2 * math.sinh(radius), math.cosh(radius) - 1), zoom=ZOOM)
+    axes.view_init(elev=33, azim=-58)
+    axes.set_axis_off()
+
+
+def draw_sheet_geodesic(axes: "Axes3D", start: Tensor, end: Tensor, **look: Any) -> None:
+    """Draw the geodesic between two points of L²; ``look`` is what matplotlib's ``plot`` takes."""
+    axes.plot(*on_sheet(geodesic(start, end)).T, label=GEODESIC, clip_on=False, **look)
+
+
+def on_sheet(points: Tensor) -> np.ndarray:
+    """Points of L² as places in the drawing, whose height is time, ``(..., 3) -> (..., 3)``."""
+    return points.detach().numpy()[..., [1, 2, 0]]

@@ -7,7 +7,7 @@ from hkconv.experiments.grids import Grid
 from hkconv.experiments.kernel_plot import NAMES, X_LABEL, Y_LABEL, kernel_panels
 from hkconv.experiments.svg_plot import Panel, Point
 from hkconv.experiments.svg_plot import Series as Scores
-from hkconv.viz.style import BLACK, GREY, Series, add_legend, new_figure, series, styled
+from hkconv.viz.style import BLACK, GREY, SeriesStyle, add_legend, new_figure, series, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ COLUMNS = 4
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 2.3, 1.9, 0.35
 
 # The paper's scores are dotted; of ours the clean ones, which count, have a full line.
-LOOKS = dict(zip(NAMES.values(), (Series(BLACK, series(3).linestyle, "^"), series(1), series(0)), strict=True))
+LOOKS = dict(zip(NAMES.values(), (SeriesStyle(BLACK, series(3).linestyle, "^"), series(1), series(0)), strict=True))
 
 
 @styled

@@ -1,4 +1,4 @@
-r"""How the gradient of the kernel energy's first term vanishes as kernel points move away: the appendix's figure."""
+r"""Gradient of the kernel energy's first term, which vanishes as kernel points move away: the appendix's figure."""
 
 import math
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""How every figure looks: one palette, one set of line styles and markers, one set of sizes.
+"""Style of every figure, and its file: one palette, one set of line styles and markers, one set of sizes.
 
 Colours are Okabe and Ito's, which people with any common colour blindness can tell apart. Whatever differs by colour
 differs by line style or marker too, so that a figure survives a black-and-white printer. Matplotlib is optional and
@@ -6,11 +6,18 @@ imported when a figure is first drawn.
 """
 
 import functools
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec
 
+from hkconv.engine.files import write_bytes
 from hkconv.errors import InputError
+
+# The fields of each format that would hold the hour.
+_DATES = {".svg": "Date", ".pdf": "CreationDate", ".png": None}
+
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -57,22 +64,22 @@ GAMMA, EQUAL_CONTRAST = 2.2, 0.179
 Arguments = ParamSpec("Arguments")
 
 
-class Series(NamedTuple):
-    """How one of several series is drawn."""
+class SeriesStyle(NamedTuple):
+    """Look of one of several series."""
 
     color: str
     linestyle: str | tuple[int, tuple[float, ...]]
     marker: str
 
 
-_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
+_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
 _LINES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("solid", (0, (5, 2)), (0, (5, 1.5, 1, 1.5)), (0, (1, 1.2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def series(number: int) -> Series:
+def series(number: int) -> SeriesStyle:
     """The look of series ``number``, from 0; 28 differ, and the first 4 in colour, line and marker at once."""
-    return Series(_COLOURS[number % len(_COLOURS)], _LINES[number % len(_LINES)], _MARKERS[number % len(_MARKERS)])
+    return SeriesStyle(_COLORS[number % len(_COLORS)], _LINES[number % len(_LINES)], _MARKERS[number % len(_MARKERS)])
 
 
 def styled(draw: Callable[Arguments, "Figure"]) -> Callable[Arguments, "Figure"]:
@@ -112,7 +119,7 @@ def new_figure(width: float, height: float, layout: Literal["constrained"] | Non
     return Figure(figsize=(width, height), layout=layout)
 
 
-def add_legend(figure: "Figure", looks: Mapping[str, Series], title: str | None = None) -> None:
+def add_legend(figure: "Figure", looks: Mapping[str, SeriesStyle], title: str | None = None) -> None:
     """Put one legend for all axes above them.
 
     Args:
@@ -126,8 +133,36 @@ def add_legend(figure: "Figure", looks: Mapping[str, Series], title: str | None 
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6), title=title)
 
 
-def text_colour(value: float, colours: "Colormap") -> str:
-    """Black or white, whichever can be read on a colour; ``value`` from 0 to 1 is its place in ``colours``."""
-    red, green, blue = (channel**GAMMA for channel in colours(value)[:3])
+def text_color(value: float, colors: "Colormap") -> str:
+    """Black or white, whichever can be read on a colour; ``value`` from 0 to 1 is its place in ``colors``."""
+    red, green, blue = (channel**GAMMA for channel in colors(value)[:3])
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "white" if luminance < EQUAL_CONTRAST else BLACK
+
+
+def check_target(path: Path) -> Path:
+    """Refuse a file that no figure can be written to, before the figure is drawn."""
+    if path.suffix not in _DATES:
+        raise InputError(f"out must end in {', '.join(_DATES)}, got {path}")
+    if not path.parent.is_dir():
+        raise InputError(f"out {path} cannot be written: folder {path.parent} does not exist")
+    return path
+
+
+def save_figure(figure: "Figure", path: Path | str) -> Path:
+    """Write a figure, whole or not at all.
+
+    Args:
+        figure: of any function of :mod:`hkconv.viz`.
+        path: ends in ``.svg``, ``.pdf`` or ``.png``; an older file is replaced.
+
+    Returns:
+        The path.
+    """
+    path = check_target(Path(path))
+    date = _DATES[path.suffix]
+    buffer = io.BytesIO()
+    with in_style():
+        figure.savefig(buffer, format=path.suffix[1:], metadata={date: None} if date else None)
+    write_bytes(path, buffer.getvalue(), "out")
+    return path

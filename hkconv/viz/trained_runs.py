@@ -1,4 +1,4 @@
-"""What figures need of a run's folder: which trainings are meant, and what their models answer on test data."""
+"""Trainings of a run that a figure draws, and the answers of their models on test data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,21 +20,21 @@ from hkconv.tasks.tasks import GraphTask, NodeTask
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which trainings of a run; None leaves nothing out."""
+class TrainingFilter:
+    """Filter of the trainings of a run; None leaves nothing out."""
 
     model: str | None = None
     split: int | None = None
     seed: int | None = None
 
     def has(self, cell: Cell) -> bool:
-        """Whether a training is one of them."""
+        """Return True if a training is one of them."""
         return all(wanted in (None, getattr(cell, name)) for name, wanted in vars(self).items())
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What models answered on the test data of their trainings, one training after the other.
+    """Answers of models on the test data of their trainings, one training after the other.
 
     Args:
         title: data, model and number of trainings.
@@ -54,7 +54,7 @@ class Answers:
     layers_read: int = 1
 
 
-def choose_trainings(folder: Path, choice: Choice) -> list[Cell]:
+def choose_trainings(folder: Path, choice: TrainingFilter) -> list[Cell]:
     """The trainings of a run that a choice means, at least one.
 
     Args:
@@ -74,7 +74,7 @@ def choose_trainings(folder: Path, choice: Choice) -> list[Cell]:
     return chosen
 
 
-def read_answers(folder: Path, choice: Choice, data: str | None = None, device: str = "auto") -> Answers:
+def read_answers(folder: Path, choice: TrainingFilter, data: str | None = None, device: str = "auto") -> Answers:
     """Let the checkpoints of one model of a run answer on their test data.
 
     Args:

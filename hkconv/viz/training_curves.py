@@ -1,12 +1,12 @@
-"""How the trainings of a run went, epoch by epoch."""
+"""Curves of the trainings of a run, epoch by epoch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hkconv.engine.loop import Epoch
 from hkconv.tasks.run import read_history, read_recipe, read_result
-from hkconv.viz.style import Series, add_legend, new_figure, series, styled
-from hkconv.viz.trained_runs import Choice, choose_trainings
+from hkconv.viz.style import SeriesStyle, add_legend, new_figure, series, styled
+from hkconv.viz.trained_runs import TrainingFilter, choose_trainings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def training_curves_figure(
     from matplotlib.ticker import MaxNLocator
 
     folder = Path(run)
-    cells = choose_trainings(folder, Choice(model, split, seed))
+    cells = choose_trainings(folder, TrainingFilter(model, split, seed))
     names = list(dict.fromkeys(cell.model for cell in cells))
     figure = new_figure(8.4, 2.9)
     panels = figure.subplots(1, len(CURVES))
@@ -55,7 +55,7 @@ def training_curves_figure(
 
 
 def _draw_training(
-    axes: "Axes", name: str, history: list[Epoch], best: int, field: str, look: Series, alpha: float
+    axes: "Axes", name: str, history: list[Epoch], best: int, field: str, look: SeriesStyle, alpha: float
 ) -> None:
     values = {epoch.number: getattr(epoch, field) for epoch in history}
     line: dict[str, Any] = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.1, "alpha": alpha}

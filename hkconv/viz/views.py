@@ -11,10 +11,10 @@ from hkconv.ops.reference import kernel_centroid
 from hkconv.viz.convolution import (
     STAR_SIZE,
     Steps,
-    draw_neighbourhood,
+    draw_neighborhood,
     draw_panels,
     draw_weighted,
-    example_neighbourhood,
+    example_neighborhood,
     mark,
     name_points,
     spread_maps_,
@@ -57,7 +57,7 @@ class Views:
 
 
 @styled
-def views_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int = SEED) -> "Figure":
+def views_figure(kernel_size: int = 4, neighbors: int = 3, *, seed: int = SEED) -> "Figure":
     r"""Draw the three views of HKBlock on a small neighbourhood and their mix, in the Poincaré disk.
 
     (a) :math:`x_i`, a diamond, and its neighbours, dots. (b) The neighbours moved with :math:`x_i` to the origin, the
@@ -68,41 +68,41 @@ def views_figure(kernel_size: int = 4, neighbours: int = 3, *, seed: int = SEED)
 
     Args:
         kernel_size: number K of kernel points.
-        neighbours: number of neighbours of :math:`x_i`.
+        neighbors: number of neighbours of :math:`x_i`.
         seed: of the block's maps and gates.
 
     Returns:
         The figure.
     """
     panels = {
-        "(a) neighbourhood": _draw_neighbourhood,
+        "(a) neighbourhood": _draw_neighborhood,
         "(b) differences": _draw_differences,
-        "(c) neighbours": _draw_neighbours,
+        "(c) neighbours": _draw_neighbors,
         "(d) node": _draw_node,
         "(e) mix by the node": _draw_mix,
     }
-    return draw_panels(panels, take_views(*_example(kernel_size, neighbours, seed)))
+    return draw_panels(panels, take_views(*_example(kernel_size, neighbors, seed)))
 
 
-def take_views(block: HKBlock, centre: Tensor, neighbours: Tensor) -> Views:
-    """What a block in evaluation makes of one neighbourhood.
+def take_views(block: HKBlock, center: Tensor, neighbors: Tensor) -> Views:
+    """Views that a block in evaluation takes of one neighborhood.
 
     Args:
         block: from L² to L², its convolution without mass.
-        centre, neighbours: the neighbourhood, ``(3,)`` and ``(N, 3)``.
+        center, neighbors: the neighbourhood, ``(3,)`` and ``(N, 3)``.
 
     Returns:
         The views; the output is what ``block`` itself gives.
     """
-    node = centre.unsqueeze(0)
-    edges = torch.stack([torch.arange(len(neighbours)), torch.zeros(len(neighbours), dtype=torch.long)])
+    node = center.unsqueeze(0)
+    edges = torch.stack([torch.arange(len(neighbors)), torch.zeros(len(neighbors), dtype=torch.long)])
     with torch.no_grad():
-        mapped = block.linear(neighbours)[:, 0]
-        views = block.views(neighbours, node, edges)
+        mapped = block.linear(neighbors)[:, 0]
+        views = block.views(neighbors, node, edges)
         gates = block.gates(views)
         mix = kernel_centroid(views, gates, block.curvature)
-        output = block((neighbours, node), edges)
-    return Views(take_steps(block.conv, centre, neighbours), mapped, views[0], gates[0], mix[0], output[0])
+        output = block((neighbors, node), edges)
+    return Views(take_steps(block.conv, center, neighbors), mapped, views[0], gates[0], mix[0], output[0])
 
 
 def _example(kernel_size: int, count: int, seed: int) -> tuple[HKBlock, Tensor, Tensor]:
@@ -114,11 +114,11 @@ def _example(kernel_size: int, count: int, seed: int) -> tuple[HKBlock, Tensor, 
         # A fresh block weighs all views alike.
         torch.nn.init.normal_(block.gate_weight)
         torch.nn.init.normal_(block.gate_mix, std=0.5)
-    return block, *example_neighbourhood(count)
+    return block, *example_neighborhood(count)
 
 
-def _draw_neighbourhood(axes: "Axes", drawn: Views) -> None:
-    draw_neighbourhood(axes, drawn.differences.centre, drawn.differences.neighbours, "$x_i$", "$x_{{{}}}$")
+def _draw_neighborhood(axes: "Axes", drawn: Views) -> None:
+    draw_neighborhood(axes, drawn.differences.center, drawn.differences.neighbors, "$x_i$", "$x_{{{}}}$")
 
 
 def _draw_differences(axes: "Axes", drawn: Views) -> None:
@@ -126,35 +126,35 @@ def _draw_differences(axes: "Axes", drawn: Views) -> None:
     for point in steps.kernel:
         mark(axes, point, "v", BLACK)
     for number, (relative, message) in enumerate(zip(steps.relative, steps.messages)):
-        colour = series(number).color
-        draw_geodesic(axes, relative, message, color=colour, linestyle=":", linewidth=1)
+        color = series(number).color
+        draw_geodesic(axes, relative, message, color=color, linestyle=":", linewidth=1)
         draw_geodesic(axes, message, view, color=GREY, linewidth=0.8)
-        mark(axes, relative, "o", colour)
-        mark(axes, message, "o", colour, hollow=True)
+        mark(axes, relative, "o", color)
+        mark(axes, message, "o", color, hollow=True)
     _mark_view(axes, drawn, 0)
     name_points(axes, [view], "$d_i$", size=VIEW_SIZE)
     name_points(axes, steps.kernel, r"$\tilde x_{{{}}}$")
     name_points(axes, steps.relative, r"$x_{{{}}}\ominus x_i$")
 
 
-def _draw_neighbours(axes: "Axes", drawn: Views) -> None:
-    for number, (neighbour, mapped) in enumerate(zip(drawn.differences.neighbours, drawn.mapped)):
-        colour = series(number).color
-        draw_geodesic(axes, neighbour, mapped, color=colour, linestyle=":", linewidth=1)
+def _draw_neighbors(axes: "Axes", drawn: Views) -> None:
+    for number, (neighbor, mapped) in enumerate(zip(drawn.differences.neighbors, drawn.mapped)):
+        color = series(number).color
+        draw_geodesic(axes, neighbor, mapped, color=color, linestyle=":", linewidth=1)
         draw_geodesic(axes, mapped, drawn.views[1], color=GREY, linewidth=0.8)
-        mark(axes, neighbour, "o", colour)
-        mark(axes, mapped, "s", colour)
+        mark(axes, neighbor, "o", color)
+        mark(axes, mapped, "s", color)
     _mark_view(axes, drawn, 1)
-    name_points(axes, drawn.differences.neighbours, "$x_{{{}}}$")
+    name_points(axes, drawn.differences.neighbors, "$x_{{{}}}$")
     name_points(axes, [drawn.views[1]], "$a_i$", size=VIEW_SIZE)
 
 
 def _draw_node(axes: "Axes", drawn: Views) -> None:
-    centre = drawn.differences.centre
-    draw_geodesic(axes, centre, drawn.views[2], color=BLACK, linestyle=":", linewidth=1)
-    mark(axes, centre, "D", BLACK)
+    center = drawn.differences.center
+    draw_geodesic(axes, center, drawn.views[2], color=BLACK, linestyle=":", linewidth=1)
+    mark(axes, center, "D", BLACK)
     _mark_view(axes, drawn, 2)
-    name_points(axes, [centre], "$x_i$")
+    name_points(axes, [center], "$x_i$")
     name_points(axes, [drawn.views[2]], "$s_i$", size=VIEW_SIZE)
 
 
@@ -173,5 +173,5 @@ def _draw_mix(axes: "Axes", drawn: Views) -> None:
 
 
 def _mark_view(axes: "Axes", drawn: Views, number: int, size: float = VIEW_SIZE) -> None:
-    _, marker, colour = LOOKS[number]
-    mark(axes, drawn.views[number], marker, colour, size=size)
+    _, marker, color = LOOKS[number]
+    mark(axes, drawn.views[number], marker, color, size=size)

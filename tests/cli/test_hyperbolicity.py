@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from hkconv.data import hyperbolicity
-from hkconv.data.hyperbolicity import Progress
+from hkconv.data.hyperbolicity import DeltaProgress
 
 HEXAGON = "source,target\nanna,bert\nbert,carl\ncarl,dora\ndora,emil\nemil,fred\nfred,anna\nfred,gina\n"
 
@@ -63,7 +63,7 @@ def test_many_graphs(hkconv, real_data):
 
 def test_ctrl_c_prints_the_bounds(hkconv, monkeypatch):
     def interrupted(edge_index, num_nodes, *, report, **options):
-        report(Progress(1.5, 4.0, "pairs 8 apart", 0.2))
+        report(DeltaProgress(1.5, 4.0, "pairs 8 apart", 0.2))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hyperbolicity, "gromov_delta", interrupted)

@@ -4,7 +4,7 @@ import torch
 import hkconv.data
 from hkconv.data import GraphDataset, LinkDataset, NodeDataset, describe, load
 from hkconv.data.catalog import CATALOG, Facts
-from hkconv.data.pairs import link_keys, pair_keys
+from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.errors import InputError
 
 # Nodes, edges (undirected, a self loop counts one), features, classes: as published, not as our catalog says.
@@ -136,10 +136,10 @@ def test_the_legacy_cornell_is_texas_in_disguise(load_real):
 def num_twins_in_training(dataset):
     """Test nodes with the same neighbours and label as a training node."""
     graph, split = dataset.graph, dataset.splits[0]
-    neighbours = [[] for _ in range(graph.num_nodes)]
+    neighbors = [[] for _ in range(graph.num_nodes)]
     for source, target in graph.edge_index.t().tolist():
-        neighbours[source].append(target)
-    keys = [(tuple(sorted(found)), label) for found, label in zip(neighbours, graph.y.tolist())]
+        neighbors[source].append(target)
+    keys = [(tuple(sorted(found)), label) for found, label in zip(neighbors, graph.y.tolist())]
     training = {keys[node] for node in split.train.tolist()}
     return sum(keys[node] in training for node in split.test.tolist())
 

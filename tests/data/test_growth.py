@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hkconv.data.growth import grow_tree
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.splits import seeded_generator
 from hkconv.errors import InputError
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hkconv.data import GraphDataset, load, molecules
-from hkconv.data.binary_features import write_out
 from hkconv.data.catalog import CATALOG
 from hkconv.data.molecules import _read_split, _read_table
+from hkconv.data.preparation import write_out
 from hkconv.data.smiles import atom_categories, read_smiles
 from hkconv.errors import InputError
 

@@ -1,7 +1,7 @@
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data.preparation import both_directions
+from hkconv.data.preparation import both_directions, write_out
 
 
 def edges_of(graph):
@@ -22,3 +22,16 @@ def test_weights_of_repeats_are_added_and_those_of_both_directions_averaged():
     found = edges_of(both_directions(Data(x=torch.ones(4, 1), edge_index=edges, edge_weight=weights)))
     expected = {(0, 1): 2.0, (1, 2): 2.0, (0, 2): 5.0, (1, 3): 4.0}
     assert found == {**expected, **{(v, u): weight for (u, v), weight in expected.items()}, (3, 3): 7.0}
+
+
+def test_rows_are_one_in_the_listed_columns(dtype):
+    written = write_out(torch.tensor([[0, 3], [2, 4]], dtype=torch.uint8), 5, dtype)
+    assert written.dtype == dtype
+    assert written.tolist() == [[1, 0, 0, 1, 0], [0, 0, 1, 0, 1]]
+
+
+def test_a_linear_map_is_the_sum_of_the_columns_embeddings(generator):
+    """OGB's atom encoder adds one learned vector for each feature's category."""
+    columns = torch.stack([torch.randint(0, 4, (9,), generator=generator), torch.randint(4, 7, (9,))], dim=1)
+    embeddings = torch.randn(7, 3, generator=generator)
+    torch.testing.assert_close(write_out(columns, 7, torch.float32) @ embeddings, embeddings[columns].sum(dim=1))

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data.pairs import link_keys, pair_keys
-from hkconv.data.seeding import seeded_generator
+from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.data.splits import (
     link_splits,
     masks_to_splits,
+    seeded_generator,
     stratified_folds,
     stratified_split,
     stratified_splits,
@@ -169,3 +169,21 @@ def test_all_non_links_can_be_used_up():
     edge_index = torch.combinations(torch.arange(6)).t()[:, :12]
     (split,) = link_splits(edge_index, 6, (0.75, 0.10, 0.15), 1)
     assert split.val_negatives.size(1) + split.test_negatives.size(1) == 3
+
+
+def draw(*arguments):
+    return torch.rand(8, generator=seeded_generator(*arguments))
+
+
+def test_equal_arguments_give_equal_numbers():
+    assert torch.equal(draw(3, 1), draw(3, 1))
+
+
+def test_seed_and_stream_both_matter():
+    arguments = [(0,), (0, 0), (0, 1), (1,), (1, 0), (0, 0, 0), (2**40, 1), (2**40 + 1,)]
+    assert len({tuple(draw(*choice).tolist()) for choice in arguments}) == len(arguments)
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(InputError, match="seed must be zero or larger, got -1"):
+        seeded_generator(-1)

@@ -23,17 +23,17 @@ def write(path, *lines):
 
 def literal_distances(heads):
     """Breadth-first search from every word over the undirected edges."""
-    neighbours = {word: set() for word in range(len(heads))}
+    neighbors = {word: set() for word in range(len(heads))}
     for word, head in enumerate(heads):
         if head >= 0:
-            neighbours[word].add(int(head))
-            neighbours[int(head)].add(word)
+            neighbors[word].add(int(head))
+            neighbors[int(head)].add(word)
     rows = []
-    for start in neighbours:
+    for start in neighbors:
         found, waiting = {start: 0}, deque([start])
         while waiting:
             word = waiting.popleft()
-            for other in neighbours[word] - found.keys():
+            for other in neighbors[word] - found.keys():
                 found[other] = found[word] + 1
                 waiting.append(other)
         rows.append([found[word] for word in range(len(heads))])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data.twins import label_agreement, num_with_twin, same_neighbours, same_rows, same_tuples
+from hkconv.data.twins import label_agreement, num_with_twin, same_neighbors, same_rows, same_tuples
 
 
 def assert_same_pairs(number, are_alike):
@@ -18,14 +18,14 @@ def test_same_neighbours_by_sets(generator):
     pairs = set(map(tuple, edge_index.t().tolist()))
     ins = [{a for a, b in pairs if b == node} for node in range(14)]
     outs = [{b for a, b in pairs if a == node} for node in range(14)]
-    number = same_neighbours(graph)
+    number = same_neighbors(graph)
     assert len(number.unique()) < 14
     assert_same_pairs(number, lambda one, two: ins[one] == ins[two] and outs[one] == outs[two])
 
 
 def test_direction_matters():
     graph = Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0, 2], [2, 1]]))
-    first, second, _ = same_neighbours(graph).tolist()
+    first, second, _ = same_neighbors(graph).tolist()
     assert first != second
 
 

@@ -8,9 +8,9 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 
 from hkconv.data import GraphDataset, Split
-from hkconv.data.binary_features import write_out
+from hkconv.data.dataset import pair_keys
 from hkconv.data.neighbor_sampling import sampler_name
-from hkconv.data.pairs import pair_keys
+from hkconv.data.preparation import write_out
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import GCN, MLP, create

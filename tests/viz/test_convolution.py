@@ -28,12 +28,12 @@ def places(axes, label):
 
 
 def test_steps_end_where_the_layer_itself_does():
-    layer, centre, neighbours = _example(5, 3, 1)
-    steps = take_steps(layer, centre, neighbours)
+    layer, center, neighbors = _example(5, 3, 1)
+    steps = take_steps(layer, center, neighbors)
     edges = torch.tensor([[1, 2, 3], [0, 0, 0]])
-    expected = layer(torch.cat([centre[None], neighbours]), edges)[0]
+    expected = layer(torch.cat([center[None], neighbors]), edges)[0]
     torch.testing.assert_close(steps.output, expected)
-    distances = lorentz.dist(centre, neighbours)
+    distances = lorentz.dist(center, neighbors)
     torch.testing.assert_close(lorentz.dist(lorentz.origin(2, dtype=torch.float64), steps.relative), distances)
 
 
@@ -41,8 +41,8 @@ def test_five_panels_with_the_points_of_each_step(steps):
     figure = convolution_figure(4, 3, seed=0)
     assert [axes.get_title() for axes in figure.axes] == TITLES
     first, second, third, fourth, fifth = figure.axes
-    assert place(first, "_D")[0] == pytest.approx(in_disk(steps.centre))
-    assert places(first, "_o") == pytest.approx(in_disk(steps.neighbours))
+    assert place(first, "_D")[0] == pytest.approx(in_disk(steps.center))
+    assert places(first, "_o") == pytest.approx(in_disk(steps.neighbors))
     assert place(second, "_D")[0] == pytest.approx(np.zeros(2))
     assert places(second, "_o") == pytest.approx(in_disk(steps.relative))
     assert places(third, "_o") == pytest.approx(in_disk(steps.relative))
@@ -79,6 +79,6 @@ def test_the_seed_decides_and_the_callers_randomness_is_left_alone():
 
 def test_bad_input():
     with pytest.raises(InputError, match="neighbours must be at least 1, got 0"):
-        convolution_figure(neighbours=0)
+        convolution_figure(neighbors=0)
     with pytest.raises(InputError, match="kernel_size must be at least 1, got 0"):
         convolution_figure(0)

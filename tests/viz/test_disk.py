@@ -33,10 +33,10 @@ def test_a_drawn_geodesic_is_an_arc_orthogonal_to_the_edge():
     start, end = points((0.5, -0.3), (-0.2, 0.8))
     draw_geodesic(axes, start, end)
     arc = place(axes, GEODESIC)
-    centre, radius = circle_through(arc[0], arc[30], arc[-1])
-    assert np.linalg.norm(arc - centre, axis=1) == pytest.approx(radius)
+    center, radius = circle_through(arc[0], arc[30], arc[-1])
+    assert np.linalg.norm(arc - center, axis=1) == pytest.approx(radius)
     # Two circles cross at a right angle where the squares of their radii add up to that of their distance.
-    assert centre @ centre == pytest.approx(1 + radius**2)
+    assert center @ center == pytest.approx(1 + radius**2)
     assert arc[[0, -1]] == pytest.approx(np.array([[0.5, -0.3], [-0.2, 0.8]]))
 
 

@@ -10,16 +10,16 @@ from hkconv.tasks.building import load_dataset
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import read_recipe, read_result, train_run
 from hkconv.tasks.summary import Cell
-from hkconv.viz.trained_runs import Choice, choose_trainings, read_answers
+from hkconv.viz.trained_runs import TrainingFilter, choose_trainings, read_answers
 
 
 @pytest.mark.parametrize(
     "choice, expected",
     [
-        (Choice(), ["hkn split 0 seed 0", "hkn split 1 seed 0", "gcn split 0 seed 0", "gcn split 1 seed 0"]),
-        (Choice("gcn"), ["gcn split 0 seed 0", "gcn split 1 seed 0"]),
-        (Choice(split=1), ["hkn split 1 seed 0", "gcn split 1 seed 0"]),
-        (Choice("hkn", 0, 0), ["hkn split 0 seed 0"]),
+        (TrainingFilter(), ["hkn split 0 seed 0", "hkn split 1 seed 0", "gcn split 0 seed 0", "gcn split 1 seed 0"]),
+        (TrainingFilter("gcn"), ["gcn split 0 seed 0", "gcn split 1 seed 0"]),
+        (TrainingFilter(split=1), ["hkn split 1 seed 0", "gcn split 1 seed 0"]),
+        (TrainingFilter("hkn", 0, 0), ["hkn split 0 seed 0"]),
     ],
 )
 def test_choice(run, choice, expected):
@@ -28,7 +28,7 @@ def test_choice(run, choice, expected):
 
 def test_answers_give_the_stored_accuracy(run):
     for model in ("hkn", "gcn"):
-        answers = read_answers(run, Choice(model, 1), device="cpu")
+        answers = read_answers(run, TrainingFilter(model, 1), device="cpu")
         right = (answers.labels == answers.predicted).double().mean().item()
         assert right == read_result(run, Cell(model, 1, 0)).test_metric
         assert answers.title == f"tree, {model}, 1 training"
@@ -41,7 +41,7 @@ def test_distances_are_those_of_the_last_readout(run):
     dataset = load_dataset(recipe)
     model = load_checkpoint(run / "hkn" / "split1-seed0")[0]
     points = model.encode(dataset.graph.x, dataset.graph.edge_index)[dataset.splits[1].test]
-    answers = read_answers(run, Choice("hkn", 1), device="cpu")
+    answers = read_answers(run, TrainingFilter("hkn", 1), device="cpu")
     assert torch.allclose(answers.distances, dist(points[:, None], model.distance.centers), atol=1e-5)
     if recipe.model.hkn.form == "paper":
         assert answers.layers_read == 1
@@ -53,7 +53,7 @@ def test_distances_are_those_of_the_last_readout(run):
 
 
 def test_answers_of_a_network_trained_on_samples_are_those_of_the_whole_graph(sampled_run):
-    answers = read_answers(sampled_run, Choice("hkn", 1), device="cpu")
+    answers = read_answers(sampled_run, TrainingFilter("hkn", 1), device="cpu")
     dataset = load_dataset(read_recipe(sampled_run))
     test = dataset.splits[1].test
     model = load_checkpoint(sampled_run / "hkn" / "split1-seed0")[0]
@@ -66,8 +66,8 @@ def test_answers_of_a_network_trained_on_samples_are_those_of_the_whole_graph(sa
 
 
 def test_answers_of_a_model_are_those_of_its_trainings_in_a_row(run):
-    both = read_answers(run, Choice(), device="cpu")
-    each = [read_answers(run, Choice("hkn", split), device="cpu") for split in (0, 1)]
+    both = read_answers(run, TrainingFilter(), device="cpu")
+    each = [read_answers(run, TrainingFilter("hkn", split), device="cpu") for split in (0, 1)]
     assert both.title == "tree, hkn, 2 trainings"
     for field in ("labels", "predicted", "distances"):
         assert torch.equal(getattr(both, field), torch.cat([getattr(answers, field) for answers in each]))
@@ -77,28 +77,28 @@ def test_answers_of_a_model_are_those_of_its_trainings_in_a_row(run):
 
 def test_the_model_is_left_as_it_was(run):
     before = load_checkpoint(run / "hkn" / "split0-seed0")[0].state_dict()
-    read_answers(run, Choice("hkn", 0), device="cpu")
+    read_answers(run, TrainingFilter("hkn", 0), device="cpu")
     after = load_checkpoint(run / "hkn" / "split0-seed0")[0].state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_runs_that_cannot_be_drawn(run, tmp_path):
     with pytest.raises(InputError, match="run must be a folder that `hkconv train` made"):
-        choose_trainings(tmp_path / "nowhere", Choice())
+        choose_trainings(tmp_path / "nowhere", TrainingFilter())
     with pytest.raises(InputError, match="has no training of model mlp split 7; it has hkn split 0 seed 0 to gcn"):
-        choose_trainings(run, Choice("mlp", 7))
+        choose_trainings(run, TrainingFilter("mlp", 7))
     copy = shutil.copytree(run, tmp_path / "copy")
     (copy / "hkn" / "split0-seed0" / "model.safetensors").unlink()
     with pytest.raises(InputError, match="weights cannot be read"):
-        read_answers(copy, Choice(), device="cpu")
+        read_answers(copy, TrainingFilter(), device="cpu")
     for model in ("hkn", "gcn"):
         shutil.rmtree(copy / model)
     with pytest.raises(InputError, match="has no finished training; continue it with hkconv train --resume"):
-        choose_trainings(copy, Choice())
+        choose_trainings(copy, TrainingFilter())
 
 
 def test_links_have_no_classes(tmp_path):
     recipe = make_recipe(task="link", models=("gcn",), epochs=1, num_splits=1, hidden_dim=3, device="cpu")
     summary = train_run(make_recipe({**recipe.flat(), "models": ("gcn",), "out": str(tmp_path / "links")}))
     with pytest.raises(InputError, match="has no classes to compare: its task is scored by ROC-AUC"):
-        read_answers(summary.folder, Choice(), device="cpu")
+        read_answers(summary.folder, TrainingFilter(), device="cpu")

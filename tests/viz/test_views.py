@@ -26,9 +26,9 @@ def places(axes, label):
 
 
 def test_views_are_those_that_the_block_itself_takes():
-    block, centre, neighbours = _example(5, 3, 1)
-    drawn = take_views(block, centre, neighbours)
-    points, edges = torch.cat([centre[None], neighbours]), torch.tensor([[1, 2, 3], [0, 0, 0]])
+    block, center, neighbors = _example(5, 3, 1)
+    drawn = take_views(block, center, neighbors)
+    points, edges = torch.cat([center[None], neighbors]), torch.tensor([[1, 2, 3], [0, 0, 0]])
     with torch.no_grad():
         views = block.views(points, points, edges)
         output = block(points, edges)[0]
@@ -36,7 +36,7 @@ def test_views_are_those_that_the_block_itself_takes():
         torch.testing.assert_close(drawn.gates, block.gates(views)[0])
         torch.testing.assert_close(drawn.output, output)
         torch.testing.assert_close(block.norm(drawn.mix[None])[0], output)
-        torch.testing.assert_close(drawn.views[2], block.linear(centre)[1])
+        torch.testing.assert_close(drawn.views[2], block.linear(center)[1])
 
 
 def test_every_view_follows_from_what_is_drawn_beside_it(drawn):
@@ -57,13 +57,13 @@ def test_five_panels_with_the_points_of_the_block(drawn):
     first, second, third, fourth, fifth = figure.axes
     steps = drawn.differences
     both = torch.stack([steps.relative, steps.messages], dim=1).flatten(0, 1)
-    assert place(first, "_D")[0] == pytest.approx(in_disk(steps.centre))
-    assert places(first, "_o") == pytest.approx(in_disk(steps.neighbours))
+    assert place(first, "_D")[0] == pytest.approx(in_disk(steps.center))
+    assert places(first, "_o") == pytest.approx(in_disk(steps.neighbors))
     assert places(second, "_o") == pytest.approx(in_disk(both))
     assert places(second, "_v") == pytest.approx(in_disk(steps.kernel))
-    assert places(third, "_o") == pytest.approx(in_disk(steps.neighbours))
+    assert places(third, "_o") == pytest.approx(in_disk(steps.neighbors))
     assert places(third, "_s") == pytest.approx(in_disk(drawn.mapped))
-    assert place(fourth, "_D")[0] == pytest.approx(in_disk(steps.centre))
+    assert place(fourth, "_D")[0] == pytest.approx(in_disk(steps.center))
     assert place(fifth, "_o")[0] == pytest.approx(in_disk(drawn.mix))
     assert place(fifth, "_*")[0] == pytest.approx(in_disk(drawn.output))
     for axes, label, view in zip((second, third, fourth), VIEW_MARKS, drawn.views):
@@ -114,6 +114,6 @@ def test_the_seed_decides_and_the_callers_randomness_is_left_alone():
 
 def test_bad_input():
     with pytest.raises(InputError, match="neighbours must be at least 1, got 0"):
-        views_figure(neighbours=0)
+        views_figure(neighbors=0)
     with pytest.raises(InputError, match="kernel_size must be at least 1, got 0"):
         views_figure(0)

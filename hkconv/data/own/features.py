@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hkconv.data.own.tables import Table, parse_number
+from hkconv.data.own.tables import ColumnTable, parse_number
 from hkconv.errors import InputError
 
 # More categories than this are names or dates, and a column for each would be noise.
@@ -34,8 +34,8 @@ class Feature:
         return 1 if self.categories is None else len(self.categories)
 
 
-def learn_features(table: Table, names: Sequence[str], categorical: Collection[str] = ()) -> tuple[Feature, ...]:
-    """What the columns of a table are: numbers where every cell is one, else categories.
+def learn_features(table: ColumnTable, names: Sequence[str], categorical: Collection[str] = ()) -> tuple[Feature, ...]:
+    """Features of the columns of a table: numbers where every cell is one, else categories.
 
     A column in which some cells are numbers and others are not is refused: mostly it is a column of numbers with a slip
     of the pen, which would be learned as a category for each number.
@@ -51,7 +51,7 @@ def learn_features(table: Table, names: Sequence[str], categorical: Collection[s
     return tuple(_learn(table, name, name in categorical) for name in names)
 
 
-def encode(table: Table, features: Sequence[Feature]) -> Tensor:
+def encode(table: ColumnTable, features: Sequence[Feature]) -> Tensor:
     """The features of the rows of a table.
 
     Args:
@@ -81,7 +81,7 @@ def sorted_names(names: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (sizes[name], name)))
 
 
-def _learn(table: Table, name: str, is_categorical: bool) -> Feature:
+def _learn(table: ColumnTable, name: str, is_categorical: bool) -> Feature:
     is_number = ~np.isnan(table.parsed_numbers(name))
     if is_number.all() and not is_categorical:
         return Feature(name)
@@ -101,7 +101,7 @@ def _learn(table: Table, name: str, is_categorical: bool) -> Feature:
     return Feature(name, categories)
 
 
-def _category_numbers(table: Table, name: str, categories: tuple[str, ...]) -> np.ndarray:
+def _category_numbers(table: ColumnTable, name: str, categories: tuple[str, ...]) -> np.ndarray:
     numbers = {category: number for number, category in enumerate(categories)}
     cells = table.filled_texts(name)
     for index, cell in enumerate(cells):

@@ -1,4 +1,4 @@
-"""What every reader of own data gives: graphs, what their nodes or they themselves are called, and what is known."""
+"""Graphs as every reader of own data gives them: with names of nodes or graphs, labels and splits."""
 
 import hashlib
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class OwnGraphs:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether the edges have weights."""
+        """True if the edges have weights."""
         return self.graphs[0].edge_weight is not None
 
     def graphs_digest(self) -> str:

@@ -11,7 +11,7 @@ from hkconv.data.catalog import CATALOG
 from hkconv.data.checks import UNKNOWN, check_disjoint, check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, GraphDataset, NodeDataset, Split
 from hkconv.data.options import DataOptions
-from hkconv.data.own.archives import read_archive
+from hkconv.data.own.arrays import read_archive
 from hkconv.data.own.features import Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.node_tables import read_node_tables
@@ -33,7 +33,7 @@ FRACTIONS = {"node": (0.6, 0.2, 0.2), "graph": (0.8, 0.1, 0.1)}
 
 
 def is_own(name: str) -> bool:
-    """Whether a dataset's name is a path: of the catalog's names none is one."""
+    """Return True if a dataset's name is a path: of the catalog's names none is one."""
     if name.lower().replace("_", "-") in CATALOG:
         return False
     path = Path(os.path.expanduser(name))

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from hkconv.data.own.features import Feature, encode, learn_features
 from hkconv.data.own.graphs import OwnGraphs, split_of_words
-from hkconv.data.own.tables import Table, find_table, read_table
+from hkconv.data.own.tables import ColumnTable, find_table, read_table
 from hkconv.errors import InputError
 
 KIND = "tables of nodes and edges"
@@ -46,7 +46,7 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None) ->
     return OwnGraphs(str(folder), KIND, "node", [graph], ids, labels, _splits(nodes, labels), tuple(features))
 
 
-def _table(folder: Path, stem: str) -> Table:
+def _table(folder: Path, stem: str) -> ColumnTable:
     path = find_table(folder, stem)
     if path is None:
         raise InputError(f"{folder} has no {stem}.csv or {stem}.parquet: a graph needs nodes and edges")
@@ -54,7 +54,7 @@ def _table(folder: Path, stem: str) -> Table:
     return read_table(path, may_be_empty=stem == "edges")
 
 
-def read_edges(edges: Table, numbers: Mapping[str, int]) -> tuple[Tensor, Tensor | None]:
+def read_edges(edges: ColumnTable, numbers: Mapping[str, int]) -> tuple[Tensor, Tensor | None]:
     """The edges that a table lists.
 
     Args:
@@ -80,7 +80,7 @@ def read_edges(edges: Table, numbers: Mapping[str, int]) -> tuple[Tensor, Tensor
     return torch.tensor(ends, dtype=torch.int64), weight
 
 
-def _splits(nodes: Table, labels: list[str]) -> list[dict[str, Tensor]] | None:
+def _splits(nodes: ColumnTable, labels: list[str]) -> list[dict[str, Tensor]] | None:
     if "split" not in nodes.columns or "label" not in nodes.columns:
         return None
     return split_of_words(nodes.texts("split"), labels, lambda index: nodes.place(index, "split"))

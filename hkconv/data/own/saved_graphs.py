@@ -18,8 +18,8 @@ from torch_geometric.data.storage import GlobalStorage
 
 from hkconv.data.own.arrays import KIND, graph_of_arrays, ids_of_array, labels_of_array
 from hkconv.data.own.graphs import OwnGraphs
-from hkconv.data.pickles import check_pickle
 from hkconv.data.split_files import PART_NAMES, parts_of_masks
+from hkconv.data.untrusted_files import check_pickle
 from hkconv.errors import InputError
 
 GRAPH_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
@@ -102,7 +102,7 @@ def _many_graphs(saved: list[Data], place: str) -> OwnGraphs:
 
 
 def _arrays(saved: Data, names: tuple[str, ...], place: str) -> dict[str, np.ndarray]:
-    """What there is of these names, as arrays."""
+    """Values of those of these names that exist, as arrays."""
     try:
         found = {name: saved[name] for name in names if name in saved and saved[name] is not None}
         return {name: _array(value, f"{name} of {place}") for name, value in found.items()}

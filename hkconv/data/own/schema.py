@@ -1,4 +1,4 @@
-"""How own data became numbers, kept with a model so that other data become numbers in the same way."""
+"""Encoding of own data as numbers, kept with a model so that other data are encoded in the same way."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Schema:
-    """What was learned of own data when a model was trained on them.
+    """Names, classes and features of the own data that a model was trained on.
 
     Args:
         name: of the dataset.

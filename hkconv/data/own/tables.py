@@ -15,7 +15,7 @@ SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ColumnTable:
     """Named columns of equal length.
 
     Args:
@@ -36,11 +36,11 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """Where the names of the columns stand."""
+        """Place of the names of the columns, for errors."""
         return f"{self.path}, line 1" if self.unit == "line" else str(self.path)
 
     def place(self, index: int, column: str) -> str:
-        """How an error calls a cell."""
+        """Place of a cell, for errors."""
         return f"{self.path}, {self.unit} {self.rows[index]}, column {column}"
 
     def require(self, *names: str) -> None:
@@ -118,7 +118,7 @@ def find_table(folder: Path, stem: str) -> Path | None:
     return found[0] if found else None
 
 
-def read_table(path: Path, *, may_be_empty: bool = False) -> Table:
+def read_table(path: Path, *, may_be_empty: bool = False) -> ColumnTable:
     """Read a table with a heading.
 
     Args:
@@ -134,7 +134,7 @@ def read_table(path: Path, *, may_be_empty: bool = False) -> Table:
     return table
 
 
-def read_bare_table(path: Path, name: str, width: int | None = None) -> Table:
+def read_bare_table(path: Path, name: str, width: int | None = None) -> ColumnTable:
     """Read comma-separated lines without a heading.
 
     Args:
@@ -176,13 +176,13 @@ def parse_number(cell: str) -> float:
         return math.nan
 
 
-def _read_csv(path: Path, bare_name: str | None) -> Table:
+def _read_csv(path: Path, bare_name: str | None) -> ColumnTable:
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
         if bare_name is None:
             raise InputError(f"{path} is empty: its first line should name the columns")
-        return Table(path, {}, [], "line")
+        return ColumnTable(path, {}, [], "line")
     if bare_name is None:
         names = _checked_names(first[1], path)
         rows = []
@@ -194,7 +194,7 @@ def _read_csv(path: Path, bare_name: str | None) -> Table:
             raise InputError(f"{path}, line {number} has {len(cells)} columns, but the first line has {len(names)}")
         rows.append((number, cells))
     columns = [list(column) for column in zip(*(cells for _, cells in rows))] or [[] for _ in names]
-    return Table(path, dict(zip(names, columns)), [number for number, _ in rows], "line")
+    return ColumnTable(path, dict(zip(names, columns)), [number for number, _ in rows], "line")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -225,7 +225,7 @@ def _checked_names(names: list[str], path: Path) -> list[str]:
     return names
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> ColumnTable:
     try:
         from pyarrow import parquet
     except ImportError as error:
@@ -244,7 +244,7 @@ def _read_parquet(path: Path) -> Table:
     # Damaged files fail with whatever error comes first.
     except Exception as error:
         raise InputError(f"{path} is not a valid Parquet file ({type(error).__name__})") from None
-    return Table(path, columns, range(1, found.num_rows + 1), "row")
+    return ColumnTable(path, columns, range(1, found.num_rows + 1), "row")
 
 
 def _cells(column: Any, path: Path, name: str) -> list[str] | np.ndarray:

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from hkconv.data.own.features import Feature, encode, learn_features
 from hkconv.data.own.graphs import OwnGraphs
-from hkconv.data.own.tables import Table, read_bare_table
+from hkconv.data.own.tables import ColumnTable, read_bare_table
 from hkconv.errors import InputError
 
 KIND = "graphs in TU format"
@@ -67,11 +67,11 @@ def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None) -> O
 
 
 def degrees(ends: np.ndarray, count: int) -> list[str]:
-    """How many of the edges, (2, E), start at each of ``count`` nodes, as the cells of a table."""
+    """Number of the edges, (2, E), that start at each of ``count`` nodes, as the cells of a table."""
     return list(map(str, np.bincount(ends[0], minlength=count).tolist()))
 
 
-def _graph_numbers(table: Table) -> np.ndarray:
+def _graph_numbers(table: ColumnTable) -> np.ndarray:
     """(N,) the graph of each node, from 0."""
     if not len(table):
         raise InputError(f"{table.path} is empty: it should name the graph of each node")
@@ -84,7 +84,7 @@ def _graph_numbers(table: Table) -> np.ndarray:
     return numbers - 1
 
 
-def _ends(table: Table, graph_of_node: np.ndarray) -> np.ndarray:
+def _ends(table: ColumnTable, graph_of_node: np.ndarray) -> np.ndarray:
     """(2, E) nodes from 0."""
     if not len(table):
         return np.zeros((2, 0), dtype=np.int64)
@@ -98,7 +98,7 @@ def _ends(table: Table, graph_of_node: np.ndarray) -> np.ndarray:
     return ends
 
 
-def _whole(table: Table, column: str, what: str, most: int | None = None) -> np.ndarray:
+def _whole(table: ColumnTable, column: str, what: str, most: int | None = None) -> np.ndarray:
     """(N,) int64 of at least 1; float64 holds every number that a file can count."""
     found = table.parsed_numbers(column)
     accepted = (found >= 1) & (found <= (2**53 if most is None else most)) & (found == np.floor(found))
@@ -109,8 +109,8 @@ def _whole(table: Table, column: str, what: str, most: int | None = None) -> np.
     return found.astype(np.int64)
 
 
-def _node_table(files: dict[str, Path], ends: np.ndarray, count: int) -> Table:
-    """What is known of each node, a column for each."""
+def _node_table(files: dict[str, Path], ends: np.ndarray, count: int) -> ColumnTable:
+    """Labels and attributes of the nodes, a column for each."""
     found = [
         read_bare_table(files[part], name)
         for part, name in (("node_labels", "node label"), ("node_attributes", "node attribute"))
@@ -120,9 +120,9 @@ def _node_table(files: dict[str, Path], ends: np.ndarray, count: int) -> Table:
         if len(table) != count:
             raise InputError(f"{table.path} has {len(table)} lines, but there are {count} nodes")
     if not found:
-        return Table(files["graph_indicator"], {DEGREE: degrees(ends, count)}, range(1, count + 1), "line")
+        return ColumnTable(files["graph_indicator"], {DEGREE: degrees(ends, count)}, range(1, count + 1), "line")
     columns = {name: cells for table in found for name, cells in table.columns.items()}
-    return Table(found[0].path, columns, found[0].rows, "line")
+    return ColumnTable(found[0].path, columns, found[0].rows, "line")
 
 
 def _cut(x: Tensor, ends: Tensor, graph_of_node: Tensor, num_graphs: int) -> list[Data]:

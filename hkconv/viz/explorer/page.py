@@ -95,7 +95,7 @@ def _describe_layer(layer: Layer) -> dict[str, Any]:
 
 
 def _describe_kernel(kernel: Tensor, points: Tensor, frame: Frame) -> dict[str, Any]:
-    r"""What it takes to place kernel points :math:`\kappa` around any node without its ``n`` coordinates.
+    r"""Numbers that place kernel points :math:`\kappa` around any node without its ``n`` coordinates.
 
     :math:`T_{o \to x}(\kappa)`, seen from the mean :math:`\mu` and cut down to the axes :math:`e_j`, is a combination
     of :math:`e_j \cdot \kappa`, :math:`e_j \cdot x` and :math:`e_j \cdot \mu` whose factors follow from the times and

@@ -55,7 +55,7 @@ def _walk(points: Tensor, mean: Tensor, seen: Tensor, step: Tensor) -> tuple[Ten
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    r"""Where points lie along the principal axes, seen from the mean.
+    r"""Coordinates of points along the principal axes, seen from the mean.
 
     Args:
         along: :math:`c_{ij} = e_j \cdot z_i` with :math:`z_i` the space part of :math:`x_i \ominus \mu`, ``(N, k)``.
@@ -118,7 +118,7 @@ class Frame:
     axes: Tensor
 
     def coordinates(self, points: Tensor) -> Coordinates:
-        """Where points ``(N, n+1)`` lie along the axes."""
+        """Coordinates of points ``(N, n+1)`` along the axes."""
         seen = ominus(points, self.mean)[:, 1:]
         along = seen @ self.axes.T
         return Coordinates(along, torch.linalg.vector_norm(seen - along @ self.axes, dim=1))

@@ -1,4 +1,4 @@
-"""What an explorer page shows of a training run: the points of every layer of its best hyperbolic network."""
+"""Scene of a training run: the points of every layer of its best hyperbolic network."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch_geometric.loader import DataLoader
 
 from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
-from hkconv.data.binary_features import write_out
+from hkconv.data.preparation import write_out
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
@@ -84,7 +84,7 @@ def network_scene(model: HyperbolicNetwork, dataset: Dataset, result: CellResult
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """What a network makes of a dataset: points of each layer, and what belongs to each point."""
+    """Points and outputs of a network on a dataset: points of each layer, and what belongs to each point."""
 
     points: list[Tensor]
     labels: Tensor | None
@@ -146,7 +146,7 @@ def _pool(readout: Readout | None, points: Tensor, batch: Tensor, size: int, cur
 
 
 def _readouts(model: HyperbolicNetwork) -> list[Readout | None]:
-    """What compares each layer with class centres, the embedding first; None where nothing does."""
+    """Readouts that compare each layer with class centers, the embedding first; None where nothing does."""
     found = [] if model.classifier is not None else [*getattr(model, "early_readouts", ()), model]
     return [None] * (len(model.convs) + 1 - len(found)) + found
 

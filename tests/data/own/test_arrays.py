@@ -1,13 +1,20 @@
+import io
 import re
+import zipfile
 
 import numpy as np
 import pytest
+from fuzzing import damaged, fuzzed
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays, scalar_dtypes
 
-from hkconv.data.own.arrays import graph_of_arrays, ids_of_array, labels_of_array
+from hkconv.data.own.arrays import KNOWN, graph_of_arrays, ids_of_array, labels_of_array, read_archive
 from hkconv.errors import InputError
 
 X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.int16)
 EDGES = np.array([[0, 1], [1, 2]], dtype=np.uint8)
+FLOATS = np.array([[1.0, 2], [3, 4], [5, 6]])
+ARCHIVED_EDGES = np.array([[0, 1], [1, 2]])
 
 
 def test_graph():
@@ -51,3 +58,112 @@ def test_labels_and_ids():
         ids_of_array(np.array(["a", "b", "a"]), 3, "g")
     with pytest.raises(InputError, match="ids of g: that of row 1 is empty"):
         ids_of_array(np.array([1, np.nan]), 2, "g")
+
+
+def saved(folder, **found):
+    np.savez(folder / "graph.npz", **found)
+    return folder / "graph.npz"
+
+
+def test_a_graph_with_all_there_can_be(tmp_path):
+    masks = {f"{name}_mask": np.eye(3, dtype=bool)[place] for place, name in enumerate(("train", "val", "test"))}
+    own = read_archive(
+        saved(
+            tmp_path,
+            x=FLOATS,
+            edge_index=ARCHIVED_EDGES,
+            y=np.array([4, 9, -1]),
+            edge_weight=[0.5, 1],
+            ids=["a", "b", "c"],
+            other=[1],
+            **masks,
+        )
+    )
+    (graph,) = own.graphs
+    assert graph.x.tolist() == FLOATS.tolist() and graph.edge_index.tolist() == ARCHIVED_EDGES.tolist()
+    assert graph.edge_weight.tolist() == [0.5, 1]
+    assert (own.task, own.ids, own.labels) == ("node", ["a", "b", "c"], ["4", "9", ""])
+    assert [{name: part.tolist() for name, part in split.items()} for split in own.splits] == [
+        {"train": [0], "val": [1], "test": [2]}
+    ]
+
+
+def test_the_names_of_published_archives(tmp_path):
+    masks = {f"{name}_masks": np.eye(3, dtype=bool)[[place, 2 - place]] for place, name in enumerate(("train", "val"))}
+    masks["test_masks"] = np.zeros((2, 3), dtype=bool)
+    own = read_archive(saved(tmp_path, node_features=FLOATS, edges=ARCHIVED_EDGES.T, node_labels=[0, 1, 0], **masks))
+    assert own.graphs[0].edge_index.tolist() == ARCHIVED_EDGES.tolist() and own.labels == ["0", "1", "0"]
+    assert own.ids == ["0", "1", "2"]
+    assert [split["train"].tolist() for split in own.splits] == [[0], [2]]
+
+
+def test_pickles_are_not_opened(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return open, (str(tmp_path / "exploded"), "w")
+
+    np.savez(tmp_path / "graph.npz", x=np.array([[Bomb()]], dtype=object), edge_index=ARCHIVED_EDGES)
+    with pytest.raises(InputError, match=r"graph.npz is not a valid \.npz file of plain arrays"):
+        read_archive(tmp_path / "graph.npz")
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"x": FLOATS}, "graph.npz must hold edge_index, got x"),
+        ({"x": FLOATS, "edge_index": ARCHIVED_EDGES, "y": [0, 1]}, "y of "),
+        (
+            {"x": FLOATS, "edge_index": ARCHIVED_EDGES, "train_mask": [True, False, False]},
+            "graph.npz must hold val_mask",
+        ),
+    ],
+)
+def test_faulty_archives(tmp_path, found, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_archive(saved(tmp_path, **found))
+
+
+def read_or_refuse(path):
+    try:
+        own = read_archive(path)
+    except InputError as error:
+        assert str(path) in str(error)
+        return
+    assert own.graphs[0].x.isfinite().all() and len(own.labels) == len(own.ids) == own.graphs[0].x.size(0)
+
+
+def archived(**found):
+    buffer = io.BytesIO()
+    np.savez(buffer, **found)
+    return buffer.getvalue()
+
+
+@fuzzed(content=damaged(archived(x=FLOATS, edge_index=ARCHIVED_EDGES)))
+def test_damaged_archives_give_input_errors_alone(tmp_path, content):
+    path = tmp_path / "fuzzed.npz"
+    path.write_bytes(content)
+    read_or_refuse(path)
+
+
+NUMBERS = scalar_dtypes().filter(lambda dtype: dtype.kind in "biufU")
+
+
+@fuzzed(
+    found=st.dictionaries(
+        st.sampled_from(KNOWN),
+        NUMBERS.flatmap(lambda dtype: arrays(dtype, st.sampled_from([(), (2,), (2, 2), (0, 2)]))),
+    )
+)
+def test_arrays_of_any_kind_give_input_errors_alone(tmp_path, found):
+    path = tmp_path / "fuzzed.npz"
+    np.savez(path, **found)
+    read_or_refuse(path)
+
+
+def test_a_header_that_lies_about_its_size(tmp_path):
+    header = b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little")
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999999, 99), }"
+    with zipfile.ZipFile(tmp_path / "graph.npz", "w") as archive:
+        archive.writestr("x.npy", header + text.ljust(117) + b"\n" + b"1234")
+    read_or_refuse(tmp_path / "graph.npz")

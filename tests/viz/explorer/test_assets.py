@@ -403,11 +403,11 @@ def test_everything_goes_by_keys(open_page, classes):
     x, y = page.middle()
     nearest = min(range(12), key=lambda node: math.dist(page.read("screen", node), (x, y)))
     assert first == nearest
-    neighbours = {(first + 1) % 12, (first - 1) % 12}
+    neighbors = {(first + 1) % 12, (first - 1) % 12}
     page.press("n")
     second = page.state("selected")
     page.press("n")
-    assert {second, page.state("selected")} == neighbours
+    assert {second, page.state("selected")} == neighbors
     page.press("p")
     assert page.state("selected") == second
     page.press("Escape")

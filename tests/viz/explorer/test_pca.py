@@ -67,11 +67,11 @@ def test_the_share_of_the_variance_that_a_plane_keeps(cloud):
     frame = principal_frame(points, 5)
     coordinates = frame.coordinates(points)
     kept = coordinates.kept()
-    centre = lift(torch.zeros(2, dtype=torch.float64))
+    center = lift(torch.zeros(2, dtype=torch.float64))
     variance = dist(points, frame.mean).square().mean()
     assert coordinates.spread() == pytest.approx(variance.item(), rel=1e-9)
     for first, second in [(0, 1), (1, 3), (4, 2)]:
-        share = dist(coordinates.in_plane(first, second), centre).square().mean() / variance
+        share = dist(coordinates.in_plane(first, second), center).square().mean() / variance
         assert kept[first, second] == pytest.approx(share.item(), rel=1e-9)
         assert kept[first, second] == kept[second, first] > kept[first, first]
     assert kept[0, 1] == kept.max() < 1

@@ -12,9 +12,79 @@ from hkconv.geometry import lorentz
 from hkconv.tasks import building
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.recipe import make_recipe
-from hkconv.tasks.run import read_recipe, train_run
-from hkconv.viz import class_distances_figure
-from hkconv.viz.class_distances import mean_distances
+from hkconv.tasks.run import read_recipe, read_result, train_run
+from hkconv.tasks.summary import Cell
+from hkconv.viz import class_distances_figure, confusion_figure
+from hkconv.viz.class_figures import MOST_NUMBERED, confusion_matrix, matrix_figure, mean_distances
+from hkconv.viz.style import styled
+
+
+def draw(values, **options):
+    names = {"heat_map": "Blues", "title": "a title", "scale": "a scale", "across": "columns"}
+    return styled(matrix_figure)(values, lambda row, column: f"{row}/{column}", **names, **options)
+
+
+def test_cells_texts_and_labels():
+    values = np.arange(9.0).reshape(3, 3)
+    axes, bar = draw(values).axes
+    (image,) = axes.images
+    assert (image.get_array() == values).all()
+    assert image.get_clim() == (0, 8)
+    texts = {text.get_position(): text.get_text() for text in axes.texts}
+    assert texts == {(column, row): f"{row}/{column}" for row in range(3) for column in range(3)}
+    assert [axes.get_title(), axes.get_xlabel(), axes.get_ylabel()] == ["a title", "columns", "true class"]
+    assert bar.get_ylabel() == "a scale"
+    assert axes.get_xticks().tolist() == axes.get_yticks().tolist() == [0, 1, 2]
+
+
+def test_limits_and_missing_values():
+    axes = draw(np.array([[0.5, np.nan], [0.2, 0.1]]), limits=(0, 1)).axes[0]
+    assert axes.images[0].get_clim() == (0, 1)
+    assert len(axes.texts) == 4
+
+
+@pytest.mark.parametrize("count, texts", [(MOST_NUMBERED, MOST_NUMBERED**2), (MOST_NUMBERED + 1, 0), (300, 0)])
+def test_many_classes_have_no_numbers_and_the_size_stays(count, texts):
+    figure = draw(np.zeros((count, count)))
+    assert len(figure.axes[0].texts) == texts
+    assert max(figure.get_size_inches()) < 9
+
+
+def test_matrix_is_counted():
+    labels, predicted = torch.tensor([0, 0, 2, 2, 2]), torch.tensor([0, 1, 2, 0, 2])
+    assert confusion_matrix(labels, predicted, 3).tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 2]]
+
+
+def written_counts(axes, classes):
+    counts = np.zeros((classes, classes), int)
+    for text in axes.texts:
+        column, row = text.get_position()
+        counts[row, column] = int(text.get_text())
+    return counts
+
+
+@pytest.mark.parametrize("model", ["hkn", "gcn"])
+def test_sums_are_those_of_the_test_sets_and_the_diagonal_is_the_accuracy(run, model):
+    axes, bar = confusion_figure(run, model, device="cpu").axes
+    dataset = load_dataset(read_recipe(run))
+    counts = written_counts(axes, dataset.num_classes)
+    tested = torch.cat([dataset.graph.y[split.test] for split in dataset.splits])
+    assert counts.sum(1).tolist() == tested.bincount(minlength=dataset.num_classes).tolist()
+    results = [read_result(run, Cell(model, split, 0)).test_metric for split in (0, 1)]
+    sizes = [len(split.test) for split in dataset.splits]
+    right = sum(result * size for result, size in zip(results, sizes))
+    assert counts.trace() == pytest.approx(right)
+    assert axes.get_title() == f"tree, {model}, 2 trainings: {100 * right / sum(sizes):.1f} % right"
+    shares = counts / counts.sum(1, keepdims=True)
+    assert axes.images[0].get_array().data == pytest.approx(shares)
+    assert axes.images[0].get_clim() == (0, 1)
+    assert (axes.get_xlabel(), bar.get_ylabel()) == ("predicted class", "share of the class")
+
+
+def test_one_split_alone(run):
+    axes = confusion_figure(run, split=1, device="cpu").axes[0]
+    dataset = load_dataset(read_recipe(run))
+    assert written_counts(axes, dataset.num_classes).sum() == len(dataset.splits[1].test)
 
 
 def distance(x, c):
@@ -26,7 +96,7 @@ def literal_means(pairs, centres, classes):
     """Pairs of point and label, and the centres that belong to each pair."""
     sums, counts = np.zeros((classes, classes)), np.zeros((classes, 1))
     for (point, label), own in zip(pairs, centres):
-        sums[label] += [distance(point, centre) for centre in own]
+        sums[label] += [distance(point, center) for center in own]
         counts[label] += 1
     return sums / counts
 

@@ -1,6 +1,6 @@
 import torch
 
-from hkconv.data.overlap import overlaps
+from hkconv.data.checks import overlaps
 
 
 def test_members_count_once_however_often_they_are_listed():

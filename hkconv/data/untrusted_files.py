@@ -1,11 +1,18 @@
-"""Arrays from ``.npz`` files that anybody may have made: numbers and text, never anything that runs."""
+"""Checks of files that anybody may have made: ``.npz`` of plain arrays, and pickles that ask for known names only."""
 
+import pickletools  # nosec B403
 from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 
 from hkconv.errors import InputError
+
+# It takes pickles apart and runs none.
+
+
+# Newer pickles take names from a stack, where they cannot be read off; extensions and persistent ids lead elsewhere.
+_HIDDEN = ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "PERSID")
 
 
 def read_arrays(path: Path, place: str, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
@@ -39,3 +46,19 @@ def read_arrays(path: Path, place: str, only: Collection[str] | None = None) -> 
         if not isinstance(array, np.ndarray):
             raise InputError(f"{place} is not a valid .npz file of plain arrays: {name!r} is none")
     return found
+
+
+def check_pickle(content: bytes, allowed: Collection[str], place: str) -> None:
+    """Raise if a pickle asks for a name that is not allowed, or for one that cannot be read off.
+
+    A pickle is a program, and its names are all it can reach; they are read off before it is run.
+
+    Args:
+        content: the pickle. What is damaged fails with whatever error comes first.
+        allowed: names as ``"module name"``.
+        place: how an error calls the file.
+    """
+    for step, argument, _ in pickletools.genops(content):
+        if step.name in _HIDDEN or (step.name == "GLOBAL" and argument not in allowed):
+            name = str(argument).replace(" ", ".") if step.name == "GLOBAL" else step.name
+            raise InputError(f"{place} is refused: it asks for {name}, which a graph of tensors does not need")

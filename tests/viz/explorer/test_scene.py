@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays, scalar_dtypes
 
 from hkconv.errors import InputError
-from hkconv.viz.explorer.npz_scene import read_npz_scene
 from hkconv.viz.explorer.page import render_page
+from hkconv.viz.explorer.scene import read_npz_scene
 
 
 def lifted(space, curvature=-1.0):
