@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 import hkconv
 from hkconv.data import hide_test
-from hkconv.engine.manifold_step import start_state, step_on_manifolds
+from hkconv.engine.optimizer import start_state, step_on_manifolds
 from hkconv.models import HKN
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.metrics import roc_auc

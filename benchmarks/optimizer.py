@@ -17,7 +17,7 @@ import torch
 
 from hkconv import Lorentz, RiemannianAdam
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.environment import versions
+from hkconv.engine.reproducibility import versions
 from hkconv.geometry import lorentz
 
 SHAPES = ((16, 17), (16,), (4, 16, 17), ())

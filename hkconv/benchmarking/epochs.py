@@ -12,7 +12,7 @@ from hkconv.benchmarking.machine import header
 from hkconv.benchmarking.paper import PAPER_GPU, PAPER_ROWS
 from hkconv.benchmarking.steps import training_epoch
 from hkconv.benchmarking.timing import LEAST_REPEATS, MOST_REPEATS_A_ROUND, ROUNDS, Timing, measure, timer_for
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.recipe import Recipe

@@ -15,7 +15,7 @@ from hkconv.benchmarking.shapes import Shape
 from hkconv.benchmarking.steps import training_epoch
 from hkconv.benchmarking.variants import skip_reason
 from hkconv.data import NodeDataset, Split
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import HKN

@@ -14,7 +14,7 @@ from hkconv.benchmarking.machine import header
 from hkconv.data.catalog import CATALOG
 from hkconv.engine.guard import DivergenceError
 from hkconv.engine.loop import FitResult
-from hkconv.engine.seeds import seed_everything, stream_seed
+from hkconv.engine.reproducibility import seed_everything, stream_seed
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config

@@ -5,11 +5,10 @@ from functools import partial
 
 import torch
 
-from hkconv.engine.capture import CapturedSteps, check_capture
+from hkconv.engine.guard import Rewind
 from hkconv.engine.optimizer import RiemannianAdam
-from hkconv.engine.rewind import Rewind
 from hkconv.engine.settings import Settings
-from hkconv.engine.step import train_step
+from hkconv.engine.step import CapturedSteps, check_capture, train_step
 from hkconv.tasks.tasks import Dataset, make_task
 
 

@@ -30,7 +30,6 @@ from hkconv.cli.serve import serve
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
-from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
 
 # What a system refuses because of where a file is or should go: for a person to mend, not for a programmer.
@@ -49,7 +48,7 @@ class _Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except InputError as error:
-            raise (_refused(str(error)) if _is_heard(error) else typer.Exit(BAD_INPUT)) from None
+            raise _refused(str(error)) from None
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
@@ -66,15 +65,6 @@ def _refused(message: str) -> typer.Exit:
     # A file may hold a word of a million letters.
     typer.echo("error: " + (line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."), err=True)
     return typer.Exit(BAD_INPUT)
-
-
-def _is_heard(error: InputError) -> bool:
-    """Whether this process is the one of several that says it."""
-    if find_place().count == 1:
-        return True
-    from hkconv.engine.distributed import is_first_to_say
-
-    return is_first_to_say(error)
 
 
 app = typer.Typer(

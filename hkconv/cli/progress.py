@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hkconv.cli.output import count, percent
 from hkconv.engine.callbacks import Callback
-from hkconv.engine.launch import find_place
+from hkconv.engine.distributed import find_place
 from hkconv.engine.loop import Epoch
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.summary import Cell, CellResult

@@ -13,7 +13,6 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import option, recipe_options
-from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
@@ -37,6 +36,7 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     chosen = _choose_recipe(recipe, resume, given)
 
     from hkconv.cli.progress import TrainProgress
+    from hkconv.engine.distributed import find_place
     from hkconv.tasks.run import train_run
 
     with TrainProgress() as reporter:

@@ -15,7 +15,6 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.recipe_options import option, recipe_option
-from hkconv.engine.launch import find_place
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 
@@ -54,6 +53,7 @@ def train(resume: str | None, **options: Any) -> None:
     recipe = make_translation_recipe(given) if resume is None else _resumed_recipe(Path(resume), given)
 
     from hkconv.cli.progress import TranslationProgress
+    from hkconv.engine.distributed import find_place
     from hkconv.language.train import train_translator
 
     with TranslationProgress() as progress:

@@ -14,7 +14,7 @@ _HOMES = {
     "Settings": "settings",
     "load_checkpoint": "checkpoint",
     "save_checkpoint": "checkpoint",
-    "seed_everything": "seeds",
+    "seed_everything": "reproducibility",
 }
 
 __all__ = list(_HOMES)

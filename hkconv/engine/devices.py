@@ -1,8 +1,11 @@
-"""The device a user asks for, checked before anything is computed, and its name."""
+"""The device a user asks for, checked before anything is computed, its name, and ``torch.compile`` for it."""
 
+import os
 import platform
+import shutil
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -49,3 +52,27 @@ def cpu_model() -> str:
 def _processor() -> str:
     """Name and vector instructions: another processor takes sums in another order, which rounds otherwise."""
     return f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+COMPILERS = ("c++", "g++", "clang++")
+
+
+def check_compiler() -> None:
+    """Raise unless there is a C++ compiler, which torch needs for code on a CPU and for launches on a GPU."""
+    if not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
+        raise InputError(f"compile needs a C++ compiler: none of {', '.join(COMPILERS)} was found")
+
+
+def compiled(model: torch.nn.Module) -> torch.nn.Module:
+    """The same network as a compiled one that shares its weights; the given one stays as it is.
+
+    Args:
+        model: the network.
+
+    Returns:
+        The network to call. It is compiled when it is first called, in training and again in evaluation mode, and once
+        more for sizes that change.
+    """
+    check_compiler()
+    # torch promises a function; of a module it makes a module.
+    return cast(torch.nn.Module, torch.compile(model))

@@ -5,42 +5,63 @@ gradients are summed over processes before the optimizer's step, so that all of 
 after the backward pass and not within it, as by torch's DistributedDataParallel: parts of a batch are not equal, some
 are empty, and a backward pass that is replayed as a CUDA graph cannot wait for others.
 
-``torchrun`` starts the processes. On CPUs they speak through gloo, on GPUs gradients and scores go through NCCL.
+``torchrun`` starts the processes, reports one that is lost and ends the others. On CPUs they speak through gloo, on
+GPUs gradients and scores go through NCCL.
 """
 
 import hashlib
 import os
 import re
 import signal
-import socket
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.launch import Place, find_place
-from hkconv.engine.seeds import stream_seed
+from hkconv.engine.reproducibility import stream_seed
 from hkconv.errors import InputError
 
-if TYPE_CHECKING:
-    from hkconv.engine.task import Task
+
+@dataclass(frozen=True)
+class Place:
+    """Which of several processes this is.
+
+    Args:
+        rank: its number among all of them, from 0.
+        count: how many there are.
+        local_rank: its number among those of this machine.
+        local_count: how many there are on this machine.
+    """
+
+    rank: int = 0
+    count: int = 1
+    local_rank: int = 0
+    local_count: int = 1
+
+
+NAMES = {"rank": "RANK", "count": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_count": "LOCAL_WORLD_SIZE"}
+
+
+def find_place() -> Place:
+    """The place that the environment gives this process; without a launcher it is the only one."""
+    given = {name: os.environ.get(variable, "") for name, variable in NAMES.items()}
+    if not all(value.isdecimal() for value in given.values()):
+        return Place()
+    return Place(**{name: int(value) for name, value in given.items()})
+
 
 Result = TypeVar("Result")
 
 # What the others wait for the first process to prepare, such as a large corpus, takes less.
 TIMEOUT = timedelta(minutes=30)
-
-# Seconds in which a process that was told to end brings home what it has. torchrun grants 30.
-GRACE = 20
 
 # Dropout of the other processes follows streams of the seed that no split uses (see hkconv.data.trees).
 DROPOUT_STREAM = 2**31 + 16
@@ -239,42 +260,6 @@ class Processes:
 ALONE = Processes()
 
 
-def shared_step(
-    model: torch.nn.Module, task: "Task", optimizer: torch.optim.Optimizer, processes: Processes, batch: Any
-) -> Tensor:
-    r"""Take one step on a batch of which every process has a part,
-
-    .. math::
-        L = \frac{\sum_r w_r L_r}{\sum_r w_r}, \qquad \nabla L = \frac{\sum_r w_r \nabla L_r}{\sum_r w_r},
-
-    where :math:`L_r` is the mean loss of the part of process :math:`r` and :math:`w_r` of how many answers it is the
-    mean. But for rounding this is the step of one process on the whole batch.
-
-    Args:
-        model: the network, the same in all processes.
-        task: what its loss is.
-        optimizer: of the network's parameters.
-        processes: which take the step together.
-        batch: this process's part, None where it has none.
-
-    Returns:
-        The loss of the whole batch before the step, a 0-d tensor that is the same in all processes.
-    """
-    parameters = [entry for group in optimizer.param_groups for entry in group["params"] if entry.requires_grad]
-    optimizer.zero_grad()
-    loss = weight = torch.zeros((), dtype=parameters[0].dtype, device=parameters[0].device)
-    if batch is not None:
-        weight = weight + task.weight(batch)
-        loss = weight * task.loss(model, batch)
-        loss.backward()
-    loss, weight = processes.sum_gradients(parameters, torch.stack([loss.detach(), weight])).unbind()
-    # No part may have an answer; then there is nothing to learn.
-    weight = weight.clamp(min=1)
-    torch._foreach_div_([parameter.grad for parameter in parameters], weight)
-    optimizer.step()
-    return loss / weight
-
-
 _times_joined = count()
 
 
@@ -311,7 +296,7 @@ def joined() -> Iterator[Processes]:
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.count, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"the {place.count} processes cannot reach each other: {_reason(error)}") from error
-    with _told_to_end(processes):
+    with _sigterm_raises(processes):
         try:
             yield processes
         # What was wrong with the input all of them found.
@@ -333,55 +318,16 @@ def _part(processes: Processes) -> None:
         dist.destroy_process_group()
 
 
-def is_first_to_say(error: InputError) -> bool:
-    """Whether no other process of this launch has said this: of several with the same complaint, one is heard.
-
-    Args:
-        error: what is to be said. The loss of a process looks different from each of the others, but is one.
-    """
-    subject = "lost" if isinstance(error, LostProcessError) else str(error)
-    digest = hashlib.sha256(subject.encode()).hexdigest()
-    try:
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
-        return store.add(f"hkconv/said/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{digest}", 1) == 1
-    except (RuntimeError, KeyError, ValueError):
-        # Nobody to ask: better twice than not at all.
-        return True
-
-
 @contextmanager
-def _told_to_end(processes: Processes) -> Iterator[None]:
-    """Make SIGTERM a :class:`LostProcessError`, once; what goes on after it is not disturbed again.
+def _sigterm_raises(processes: Processes) -> Iterator[None]:
+    """Make SIGTERM, by which torchrun ends the others of a lost process, a :class:`LostProcessError`, once."""
 
-    The main thread may be waiting for a GPU that waits for the lost process, and hear nothing. Then a second thread
-    says what has happened and ends the process.
-    """
-
-    def hear(*_: object) -> None:
+    def raise_lost(*_: object) -> None:
         if processes.together:
             raise processes._lost("told to end")
 
-    done = threading.Event()
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    handler_before = signal.signal(signal.SIGTERM, hear)
-    wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=_end_if_stuck, args=(reader, done, processes), daemon=True).start()
+    before = signal.signal(signal.SIGTERM, raise_lost)
     try:
         yield
     finally:
-        done.set()
-        signal.set_wakeup_fd(wakeup_before)
-        signal.signal(signal.SIGTERM, handler_before)
-        writer.close()
-
-
-def _end_if_stuck(signals: socket.socket, done: threading.Event, processes: Processes) -> None:
-    with signals:
-        while heard := signals.recv(64):
-            if signal.SIGTERM in heard and not done.wait(GRACE):
-                error = processes._lost("told to end, and waiting for another")
-                if is_first_to_say(error):
-                    print(f"error: {error}", file=sys.stderr, flush=True)
-                os._exit(1)
+        signal.signal(signal.SIGTERM, before)

@@ -1,20 +1,194 @@
-"""What happens when a number of a training is no longer finite: one step back, a smaller step, and then the end.
+"""Numbers that are not finite: where they came from, the way back, a smaller learning rate once, and then the end.
 
 The guard looks at what the host has anyway once an epoch: the losses, the validation loss and the largest parameter. A
 gradient that is not finite has made a parameter so by then.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
-from hkconv.engine.finite import Watch, first_non_finite, non_finite_parameter
-from hkconv.engine.rewind import Rewind
 from hkconv.engine.task import Task
 from hkconv.errors import InputError
+
+
+def largest_parameter(model: torch.nn.Module) -> Tensor:
+    """The largest absolute value of all parameters, NaN or Inf if one of them is.
+
+    Returns:
+        One float64 number on the model's device, which nobody has waited for.
+    """
+    parameters = [parameter.detach() for parameter in model.parameters() if parameter.numel() > 0]
+    return torch.stack(torch._foreach_norm(parameters, math.inf)).max().double().view(1)
+
+
+def non_finite_parameter(model: torch.nn.Module) -> str | None:
+    """The first parameter that holds a NaN or Inf, in words; None if all are finite."""
+    for name, tensor in model.named_parameters():
+        if not tensor.isfinite().all():
+            return f"parameter {name!r}"
+    return None
+
+
+def first_non_finite(model: torch.nn.Module, forward: Callable[[], object]) -> str:
+    """The first place in a model that holds or makes a NaN or Inf.
+
+    Args:
+        model: the network.
+        forward: runs the network once more, as it ran when the loss was found not to be finite.
+
+    Returns:
+        The place in words: a parameter, a module, or the loss itself.
+    """
+    parameter = non_finite_parameter(model)
+    if parameter is not None:
+        return parameter
+    with Watch(model) as watch, torch.no_grad():
+        forward()
+    return watch.output or "the loss"
+
+
+class Watch:
+    """Notes what is first not finite while a network runs inside its block.
+
+    Each module reads an alias of its inputs. A gradient that arrives there has come through this module, whoever else
+    reads the same tensor.
+
+    Args:
+        model: the network.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+        #: The first module whose output is not finite, in words.
+        self.output: str | None = None
+        #: The first gradient that is not finite, of a parameter or through a module, in words.
+        self.gradient: str | None = None
+        self.handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> "Watch":
+        for name, module in self.model.named_modules():
+            name = name or type(self.model).__name__
+            self.handles.append(module.register_forward_pre_hook(self._watch_gradients_through(name)))
+            self.handles.append(module.register_forward_hook(self._watch_output_of(name)))
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                self.handles.append(parameter.register_hook(self._look(f"the gradient of parameter {name!r}")))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _watch_output_of(self, name: str) -> Callable[..., None]:
+        def hook(_module: torch.nn.Module, _inputs: tuple, output: object) -> None:
+            parts = output if isinstance(output, (tuple, list)) else (output,)
+            if self.output is None and not all(map(_is_finite, parts)):
+                self.output = f"the output of module {name!r}"
+
+        return hook
+
+    def _watch_gradients_through(self, name: str) -> Callable[..., tuple]:
+        look = self._look(f"the gradient through module {name!r}")
+
+        def alias(value: object) -> object:
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                return value
+            own = value.view_as(value)
+            own.register_hook(look)
+            return own
+
+        def hook(_module: torch.nn.Module, inputs: tuple) -> tuple:
+            return tuple(map(alias, inputs))
+
+        return hook
+
+    def _look(self, place: str) -> Callable[[Tensor], None]:
+        def look(gradient: Tensor) -> None:
+            if self.gradient is None and not _is_finite(gradient):
+                self.gradient = place
+
+        return look
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, Tensor) or bool(value.isfinite().all())
+
+
+class Rewind:
+    """Copies of all that an epoch changes, on the device where it is: saving them waits for nothing.
+
+    Args:
+        model: its parameters and buffers.
+        optimizer: its state.
+        generator: what batches are drawn with. The default generators of the CPU and of the model's GPU are kept
+            too.
+        scaler: of the loss, if there is one. Its state is on the host, which waits for it in every step anyway.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+    ):
+        self.model, self.optimizer, self.scaler = model, optimizer, scaler
+        self.generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
+        device = next(model.parameters()).device
+        if device.type == "cuda":
+            self.generators.append(torch.cuda.default_generators[device.index])
+        self.copies: list[Tensor] = []
+        self.draws: list[Tensor] = []
+
+    @torch.no_grad()
+    def save(self) -> None:
+        """Remember the present."""
+        self.draws = [generator.get_state() for generator in self.generators]
+        if self.scaler is not None:
+            self.scaling = self.scaler.state_dict()
+        tensors = self._tensors()
+        if len(tensors) == len(self.copies):
+            _copy(tensors, self.copies)
+        else:
+            self.copies = [tensor.clone() for tensor in tensors]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Go back, in place: what points at the parameters still does."""
+        for generator, state in zip(self.generators, self.draws):
+            generator.set_state(state)
+        if self.scaler is not None:
+            self.scaler.load_state_dict(self.scaling)
+        tensors = self._tensors()
+        known = len(self.copies)
+        _copy(self.copies, tensors[:known])
+        # What the optimizer has begun to count since then began at zero.
+        for tensor in tensors[known:]:
+            tensor.zero_()
+
+    def _tensors(self) -> list[Tensor]:
+        """Everything that is kept. The optimizer's state comes last, for it grows with the first gradients."""
+        states = (tensor for state in self.optimizer.state.values() for tensor in state.values())
+        return list(chain(self.model.parameters(), self.model.buffers(), states))
+
+
+def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
+    """Copy all at once, device by device: one launch copies many tensors if they share one."""
+    groups: dict[tuple, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
+    for source, target in zip(sources, targets):
+        kin_sources, kin_targets = groups[source.device, source.dtype]
+        kin_sources.append(source)
+        kin_targets.append(target)
+    for kin_sources, kin_targets in groups.values():
+        torch._foreach_copy_(kin_targets, kin_sources)
+
 
 ADVICE = "a smaller lr may help, or for hkn a reach of 5 or norm layer"
 

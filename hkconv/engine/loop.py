@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from hkconv.engine.capture import CapturedMeasure, CapturedSteps
-from hkconv.engine.compilation import compiled
-from hkconv.engine.distributed import ALONE, LostProcessError, Processes, shared_step
-from hkconv.engine.finite import first_non_finite, largest_parameter
-from hkconv.engine.guard import ADVICE, DivergenceError, Guard
+from hkconv.engine.devices import compiled
+from hkconv.engine.distributed import ALONE, LostProcessError, Processes
+from hkconv.engine.guard import ADVICE, DivergenceError, Guard, Rewind, first_non_finite, largest_parameter
 from hkconv.engine.optimizer import RiemannianAdam
-from hkconv.engine.precision import Precision
-from hkconv.engine.rewind import Rewind
 from hkconv.engine.settings import Settings
-from hkconv.engine.step import train_step
+from hkconv.engine.step import CapturedMeasure, CapturedSteps, Precision, shared_step, train_step
 from hkconv.engine.task import Score, Task
 
 if TYPE_CHECKING:
-    from hkconv.engine.unfinished import Unfinished
+    from hkconv.engine.state import Unfinished
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,135 @@
-"""Riemannian Adam (Bécigneul and Ganea 2019): torch's own Adam, and beside it a step for points on a manifold."""
+"""Riemannian Adam (Bécigneul and Ganea 2019): torch's own Adam, and beside it a step for points on a manifold.
 
-from collections.abc import Iterable
+The points of one hyperboloid take their step together. It is computed at the origin, :mod:`hkconv.geometry.frames`: far
+out, the coordinates of tangent vectors have no digits for their lengths.
+"""
+
+from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
 import geoopt
 import torch
 from torch import Tensor
 
-from hkconv.engine.manifold_step import start_state, step_on_manifolds
 from hkconv.errors import InputError
+from hkconv.geometry.frames import gradient_at_origin, turn
+from hkconv.geometry.manifold import Lorentz
+from hkconv.geometry.maps import exp_carried
+
+State = dict[str, Tensor]
+
+
+def moving_part(parameter: Tensor) -> Tensor:
+    """The coordinates of a parameter that have momentum: of points of a hyperboloid not the time."""
+    return parameter[..., 1:] if isinstance(getattr(parameter, "manifold", None), Lorentz) else parameter
+
+
+def start_state(point: geoopt.ManifoldParameter, capturable: bool) -> State:
+    """What Adam remembers of a parameter with a gradient, before its first step.
+
+    Args:
+        point: the parameter.
+        capturable: count the steps on the parameter's device, where a CUDA graph can count them.
+
+    Returns:
+        ``step``, ``exp_avg`` of the parameter's shape, of a hyperboloid without the time, and ``exp_avg_sq`` with one
+        number a point.
+    """
+    return {
+        "step": torch.zeros((), device=point.device if capturable else "cpu"),
+        "exp_avg": torch.zeros_like(moving_part(point)),
+        "exp_avg_sq": torch.zeros_like(point.manifold.inner(point, point.grad, keepdim=True)),
+    }
+
+
+def step_on_manifolds(points: list[geoopt.ManifoldParameter], states: list[State], group: dict[str, Any]) -> None:
+    """Move parameters with gradients by the equations of :class:`~hkconv.engine.optimizer.RiemannianAdam`.
+
+    Args:
+        points: the parameters.
+        states: what Adam remembers of each; updated in place.
+        group: their parameter group.
+    """
+    torch._foreach_add_([state["step"] for state in states], 1)
+    together: dict[Hashable, tuple[list[geoopt.ManifoldParameter], list[State]]] = {}
+    for point, state in zip(points, states):
+        kin_points, kin_states = together.setdefault(_kinship(point, state, group["capturable"]), ([], []))
+        kin_points.append(point)
+        kin_states.append(state)
+    for kin_points, kin_states in together.values():
+        _step(kin_points, kin_states, group)
+
+
+def _kinship(point: geoopt.ManifoldParameter, state: State, capturable: bool) -> Hashable:
+    """Equal for parameters whose rows can be stacked: points of one hyperboloid that are equally far in time."""
+    manifold = point.manifold
+    if type(manifold) is not Lorentz or manifold.log_curvature is not None:
+        return id(point)
+    # A step that is counted on the device cannot be compared without waiting for it; each row gets its own.
+    steps = None if capturable else state["step"].item()
+    return manifold.curvature, point.size(-1), point.dtype, point.device, steps
+
+
+def _step(points: list[geoopt.ManifoldParameter], states: list[State], group: dict[str, Any]) -> None:
+    manifold = points[0].manifold
+    first = [state["exp_avg"] for state in states]
+    second = [state["exp_avg_sq"] for state in states]
+    x = _stack(points)
+    gradient, square = _gradient(manifold, x, _stack([point.grad for point in points]))
+    beta1, beta2 = group["betas"]
+    m = _stack(first).lerp(gradient, 1 - beta1)
+    v = _stack(second).lerp(square, 1 - beta2)
+    momentum = m / _bias_correction(beta1, second, states, group["capturable"])
+    scale = (v / _bias_correction(beta2, second, states, group["capturable"])).sqrt() + group["eps"]
+    moved, carried = _move(manifold, x, -group["lr"] * momentum / scale, m, group["step"])
+    _unstack(carried, first)
+    _unstack(v, second)
+    _unstack(moved, points)
+
+
+def _gradient(manifold: geoopt.Manifold, x: Tensor, euclidean: Tensor) -> tuple[Tensor, Tensor]:
+    """The Riemannian gradient and its square."""
+    if isinstance(manifold, Lorentz):
+        gradient = gradient_at_origin(x, euclidean, manifold.curvature)
+        return gradient, gradient.square().sum(-1, keepdim=True)
+    gradient = manifold.egrad2rgrad(x, euclidean)
+    return gradient, manifold.inner(x, gradient, keepdim=True).clamp(min=0)
+
+
+def _move(manifold: geoopt.Manifold, x: Tensor, step: Tensor, m: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Where a step leads, and the momentum there."""
+    if isinstance(manifold, Lorentz):
+        moved = exp_carried(x, step, manifold.curvature)
+        return moved, turn(x, moved, m, manifold.curvature)
+    moved = manifold.projx((manifold.expmap if kind == "exp" else manifold.retr)(x, step))
+    return moved, manifold.transp(x, moved, m)
+
+
+def _bias_correction(beta: float, rows: list[Tensor], states: list[State], capturable: bool) -> float | Tensor:
+    r""":math:`1 - \beta^t`: one number for all, or on the device one for each row."""
+    if not capturable:
+        return 1 - beta ** states[0]["step"].item()
+    # In float32 1 - 0.999 would keep four digits.
+    corrections = 1 - beta ** torch.stack([state["step"] for state in states]).double()
+    pieces = [correction.expand_as(row) for correction, row in zip(corrections, rows)]
+    return _stack(pieces).to(rows[0].dtype)
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    """All rows of several tensors under each other; a single tensor keeps its shape, whatever its manifold."""
+    if len(tensors) == 1:
+        return tensors[0].detach()
+    return torch.cat([tensor.reshape(-1, tensor.size(-1)) for tensor in tensors])
+
+
+def _unstack(rows: Tensor, targets: list[Tensor]) -> None:
+    """The inverse of :func:`_stack`, in place."""
+    if len(targets) == 1:
+        targets[0].copy_(rows)
+        return
+    pieces = rows.split([target.numel() // target.size(-1) for target in targets])
+    torch._foreach_copy_(targets, [piece.view_as(target) for piece, target in zip(pieces, targets)])
+
 
 STEP_KINDS = ("exp", "retraction")
 

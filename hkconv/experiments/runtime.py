@@ -10,9 +10,9 @@ import torch
 from hkconv.benchmarking.epochs import EpochPlan, run_epochs
 from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
-from hkconv.engine.capture import batches_return
 from hkconv.engine.devices import describe_device
-from hkconv.engine.environment import source_commit
+from hkconv.engine.reproducibility import source_commit
+from hkconv.engine.step import batches_return
 from hkconv.experiments.store import RUNTIME, Record
 from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe

@@ -22,7 +22,7 @@ import torch
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.interrupts import Interrupt, held_back
 from hkconv.engine.loop import Epoch
-from hkconv.engine.seeds import stream_seed
+from hkconv.engine.reproducibility import stream_seed
 from hkconv.errors import InputError
 from hkconv.experiments.spaces import Choices, Dimension
 from hkconv.experiments.training import CellTrainer, split_cells

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hkconv.engine.capture import batches_return
+from hkconv.engine.step import batches_return
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity

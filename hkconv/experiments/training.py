@@ -11,10 +11,9 @@ import torch
 from hkconv.benchmarking.memory import peak_cuda, peak_rss
 from hkconv.data import hide_test
 from hkconv.engine.callbacks import Callback
-from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.environment import source_commit, versions
-from hkconv.engine.seeds import deterministic_algorithms
+from hkconv.engine.reproducibility import deterministic_algorithms, source_commit, versions
+from hkconv.engine.step import CaptureBrokenError, CaptureRefusedError
 from hkconv.errors import InputError
 from hkconv.experiments.pool import SpoiledError
 from hkconv.experiments.store import Record

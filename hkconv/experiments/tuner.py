@@ -28,10 +28,10 @@ import yaml
 from hkconv import models
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
-from hkconv.engine.capture import check_capture
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.interrupts import held_back
+from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.pool import Lost, results_of

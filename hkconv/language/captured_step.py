@@ -9,10 +9,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from hkconv.engine.capture import Captured
 from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.guard import Rewind
 from hkconv.engine.optimizer import RiemannianAdam
-from hkconv.engine.rewind import Rewind
+from hkconv.engine.step import Captured
 from hkconv.errors import InputError
 from hkconv.language.batches import Batch
 from hkconv.language.step import BETAS, EPSILON, Step, parameter_groups

@@ -8,8 +8,7 @@ import math
 from collections.abc import Callable
 
 from hkconv.engine.distributed import ALONE, Processes
-from hkconv.engine.finite import Watch, non_finite_parameter
-from hkconv.engine.guard import DivergenceError
+from hkconv.engine.guard import DivergenceError, Watch, non_finite_parameter
 from hkconv.language.walk import Walk
 
 ADVICE = "a smaller lr or a longer warmup may help"

@@ -8,8 +8,8 @@ import torch
 
 from hkconv.data.treebanks import read_treebank, treebank_files
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.environment import source_commit, versions
 from hkconv.engine.files import make_folder
+from hkconv.engine.reproducibility import source_commit, versions
 from hkconv.errors import InputError
 from hkconv.language.probe_data import TextForm, TokenizedTrees, find_text_form, tokenize_trees
 from hkconv.language.probe_report import write_probe_report

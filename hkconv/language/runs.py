@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from hkconv import __version__
-from hkconv.engine.environment import source_commit, versions
 from hkconv.engine.files import append_json, make_folder, read_json, write_json
-from hkconv.engine.tensor_files import (
+from hkconv.engine.reproducibility import source_commit, versions
+from hkconv.engine.state import (
     check_shapes,
     count_numbers,
     read_facts,

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from hkconv.engine.distributed import ALONE, Processes
-from hkconv.engine.tensor_files import by_part, check_shapes, read_tensors, write_tensors
-from hkconv.engine.training_state import (
+from hkconv.engine.state import (
+    by_part,
+    check_shapes,
     generator_tensors,
     optimizer_tensors,
+    read_tensors,
     restore_generators,
     restore_optimizer,
+    write_tensors,
 )
 from hkconv.errors import InputError
 from hkconv.language.batches import Position

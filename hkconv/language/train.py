@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hkconv.data.parallel_text import find_parallel_text
 from hkconv.engine.distributed import Processes, joined
 from hkconv.engine.files import is_empty, remove_parts
-from hkconv.engine.seeds import deterministic_algorithms
+from hkconv.engine.reproducibility import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Buckets

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from hkconv.engine.distributed import ALONE, Processes
-from hkconv.engine.finite import largest_parameter
+from hkconv.engine.guard import largest_parameter
 from hkconv.engine.interrupts import Interrupt, held_back
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.language import runs
 from hkconv.language.batches import Batch, Buckets, Position, prefetch
 from hkconv.language.captured_step import CapturedStep

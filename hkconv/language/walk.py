@@ -7,7 +7,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from hkconv.engine.rewind import Rewind
+from hkconv.engine.guard import Rewind
 from hkconv.language.batches import Batch, Buckets, Position, prefetch, training_batches
 from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.schedule import noam

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 
 from hkconv.data import LinkSplit, Split
-from hkconv.engine.capture import check_capture
 from hkconv.engine.distributed import ALONE, Processes
 from hkconv.engine.loop import Epoch, FitResult, train
 from hkconv.engine.settings import Settings
-from hkconv.engine.unfinished import Unfinished
+from hkconv.engine.state import Unfinished
+from hkconv.engine.step import check_capture
 from hkconv.tasks.layerwise import check_sampled
 from hkconv.tasks.tasks import Dataset, make_task
 

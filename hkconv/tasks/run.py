@@ -2,7 +2,7 @@
 
 A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.tasks.building` keeps of own data, and for
 each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
-while it lasts, what :mod:`hkconv.engine.unfinished` keeps of it.
+while it lasts, what :mod:`hkconv.engine.state` keeps of it.
 """
 
 import os
@@ -20,18 +20,17 @@ from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.own.loading import is_own
 from hkconv.engine.callbacks import Callback
-from hkconv.engine.capture import check_capture
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
-from hkconv.engine.compilation import check_compiler
+from hkconv.engine.devices import check_compiler
 from hkconv.engine.distributed import ALONE, Processes, joined
-from hkconv.engine.environment import versions
 from hkconv.engine.files import is_empty, make_folder, read_json, remove_parts, write_json
 from hkconv.engine.guard import DivergenceError
 from hkconv.engine.interrupts import held_back
 from hkconv.engine.loop import Epoch, FitResult
-from hkconv.engine.seeds import deterministic_algorithms, seed_everything, stream_seed
+from hkconv.engine.reproducibility import deterministic_algorithms, seed_everything, stream_seed, versions
 from hkconv.engine.settings import Settings
-from hkconv.engine.unfinished import Unfinished
+from hkconv.engine.state import Unfinished
+from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, find_schema, keep_own_data, load_dataset, model_config
 from hkconv.tasks.fitting import fit

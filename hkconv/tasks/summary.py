@@ -10,7 +10,7 @@ import torch
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
-from hkconv.engine.environment import versions
+from hkconv.engine.reproducibility import versions
 from hkconv.tasks.building import describe_dataset
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.tasks import Dataset, make_task

@@ -20,7 +20,7 @@ from toy_translation import SMALL, write_toy
 
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.files import is_part
-from hkconv.engine.unfinished import FILE
+from hkconv.engine.state import FILE
 from hkconv.experiments import store
 from hkconv.language.log import read_log
 

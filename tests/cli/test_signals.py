@@ -14,7 +14,7 @@ import pytest
 from toy_translation import SMALL, write_toy
 
 from hkconv.engine.checkpoint import load_checkpoint
-from hkconv.engine.unfinished import FILE
+from hkconv.engine.state import FILE
 from hkconv.experiments import store
 from hkconv.language.runs import load_run
 

@@ -13,10 +13,10 @@ import shared_training
 import torch
 from toy_translation import toy_options
 
+from hkconv.engine import distributed
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
-from hkconv.engine.distributed import Processes, joined
-from hkconv.engine.launch import Place
+from hkconv.engine.distributed import NAMES, LostProcessError, Place, Processes, find_place, joined
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
@@ -198,22 +198,15 @@ def test_a_lost_first_process_leaves_the_last_state_and_a_line(tmp_path):
     assert [entry.step for entry in read_log(run / "log.jsonl")] == list(range(1, saved + 4))
 
 
-def test_a_process_that_waits_for_a_lost_one_says_so_and_ends():
-    """As with NCCL, where the main thread waits in the driver and hears no signal: here in a function of OpenSSL."""
-    program = """
-import hashlib, os, signal, threading
-from hkconv.engine import distributed
-from hkconv.engine.launch import Place
-distributed.GRACE = 0.2
-with distributed._told_to_end(distributed.Processes(Place(0, 2, 0, 2))):
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    hashlib.pbkdf2_hmac("sha512", b"", b"", 10**9)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 1
-    assert "one of the 2 processes of this run was lost or stopped" in the_error(done.stderr)
+def test_sigterm_ends_a_rank_once():
+    """torchrun sends it to the others of a lost rank; what goes on after it is not disturbed again."""
+    processes = Processes(Place(0, 2, 0, 2))
+    with distributed._sigterm_raises(processes):
+        with pytest.raises(LostProcessError, match=r"was lost or stopped \(told to end\); what was learnt is kept"):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(LostProcessError):
+        processes.check()
 
 
 def test_tasks_that_take_everything_at_once_are_not_divided(tree):
@@ -242,3 +235,22 @@ def test_without_a_launcher_a_process_is_alone():
         members = torch.arange(5)
         assert processes.share(members) is members and processes.gather(members) is members
         assert processes.first(lambda: 7) == 7
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    for name in NAMES.values():
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_place_is_what_torchrun_says(monkeypatch, no_launcher):
+    for name, value in {"RANK": 11, "WORLD_SIZE": 16, "LOCAL_RANK": 3, "LOCAL_WORLD_SIZE": 8}.items():
+        monkeypatch.setenv(name, str(value))
+    assert find_place() == Place(rank=11, count=16, local_rank=3, local_count=8)
+
+
+@pytest.mark.parametrize("given", [{}, {"RANK": "1", "WORLD_SIZE": "2"}, dict.fromkeys(NAMES.values(), "many")])
+def test_without_a_launcher_a_process_is_the_only_one(monkeypatch, no_launcher, given):
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert find_place() == Place(rank=0, count=1, local_rank=0, local_count=1)

@@ -1,17 +1,187 @@
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
 from watching import SpoilGradient, needs_cuda
 
-from hkconv.engine.guard import DivergenceError
+from hkconv.engine.guard import DivergenceError, Rewind, Watch, first_non_finite, largest_parameter
 from hkconv.engine.loop import _Trainer
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.optimizer import RiemannianAdam
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
+from hkconv.engine.step import train_step
 from hkconv.engine.task import Score
 from hkconv.models import create
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.tasks import make_task
+
+
+class Root(torch.nn.Module):
+    """A network whose second module makes NaN of negative numbers."""
+
+    def forward(self, x):
+        return x.sqrt()
+
+
+def make_root():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Root(), torch.nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.fill_(-1)
+        model[0].bias.zero_()
+    return model
+
+
+def test_names_the_first_parameter():
+    model = make_root()
+    with torch.no_grad():
+        model[2].bias[1] = float("inf")
+    assert first_non_finite(model, lambda: None) == "parameter '2.bias'"
+
+
+def test_names_the_first_module_and_leaves_no_hooks():
+    model = make_root()
+    assert first_non_finite(model, lambda: model(torch.ones(3, 2))) == "the output of module '1'"
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_blames_the_loss_if_the_network_is_fine():
+    model = make_root()
+    assert first_non_finite(model, lambda: model(-torch.ones(3, 2))) == "the loss"
+
+
+def test_the_largest_parameter_is_found_and_shows_what_is_not_finite():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(0, 2, bias=False), torch.nn.Linear(3, 1))
+    with torch.no_grad():
+        model[2].weight[0, 1] = -7.5
+    assert largest_parameter(model).tolist() == [7.5]
+    for bad in (float("inf"), float("nan")):
+        with torch.no_grad():
+            model[0].bias[1] = bad
+        assert not largest_parameter(model).isfinite()
+
+
+class Steep(torch.nn.Module):
+    """The root, whose slope at 0 is infinite; from 0 it comes out finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return self.scale * x.sqrt()
+
+
+class Branches(torch.nn.Module):
+    """Several modules that read the same tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(2, 2)
+        self.left, self.steep, self.right = torch.nn.Linear(2, 2), Steep(), torch.nn.Linear(2, 2)
+        with torch.no_grad():
+            self.first.weight.zero_()
+            self.first.bias.zero_()
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.left(h) + self.steep(h) + self.right(h)
+
+
+def test_a_gradient_is_blamed_on_the_module_it_came_through():
+    model = Branches()
+    with Watch(model) as watch:
+        loss = model(torch.ones(3, 2)).sum()
+        assert loss.isfinite() and watch.gradient is None
+        loss.backward()
+    assert watch.gradient == "the gradient through module 'steep'"
+    assert not model.first.weight.grad.isfinite().all()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not any(parameter._backward_hooks for parameter in model.parameters())
+
+
+def test_a_gradient_of_a_parameter_is_named():
+    model = Branches()
+    model.steep.scale.register_hook(lambda gradient: gradient * float("nan"))
+    with torch.no_grad():
+        model.first.bias.fill_(1.0)
+    with Watch(model) as watch:
+        model(torch.ones(3, 2)).sum().backward()
+    assert watch.gradient == "the gradient of parameter 'steep.scale'"
+
+
+def test_watching_changes_no_gradient():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    gradients = []
+    for watched in (False, True):
+        model.zero_grad()
+        with Watch(model) if watched else nullcontext() as watch:
+            model(torch.arange(6.0).view(3, 2)).sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert watch.output is None and watch.gradient is None
+    assert all(map(torch.equal, *gradients))
+
+
+def make_training(dataset, name="hkn", **options):
+    sizes = {"in_features": 1, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
+    model = create(name, **sizes, task="graph", dropout=0.3, **options)
+    model.register_buffer("seen", torch.zeros((), dtype=torch.long))
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
+    return model, task, RiemannianAdam(model.parameters(), lr=0.02)
+
+
+def epoch(model, task, optimizer):
+    """The losses of one epoch, which count in a buffer too."""
+    model.train()
+    model.seen += 1
+    return [train_step(model, task, optimizer, batch).item() for batch in task.batches()]
+
+
+def test_samples_of_neighbours_come_again(tree):
+    model = create("mlp", in_features=4, hidden_dim=4, num_classes=3, num_layers=2)
+    task = make_task(tree, tree.splits[0], next(model.parameters()), batch_size=20, neighbors=(3, 2))
+    rewind = Rewind(model, RiemannianAdam(model.parameters(), lr=0.02), task.generator)
+
+    def epoch():
+        return [batch.n_id.tolist() for batch in task.batches()]
+
+    epoch()
+    rewind.save()
+    first, other = epoch(), epoch()
+    rewind.restore()
+    assert epoch() == first != other
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("form", ["views", "paper"])
+def test_the_same_epoch_comes_again(molecules, form, before):
+    """With its weights, dropout and batches, and Adam's memory: from nothing, or from what it had."""
+    model, task, optimizer = make_training(molecules, form=form)
+    rewind = Rewind(model, optimizer, task.generator)
+    for _ in range(before):
+        rewind.save()
+        epoch(model, task, optimizer)
+    rewind.save()
+    first = epoch(model, task, optimizer)
+    other = epoch(model, task, optimizer)
+    rewind.restore()
+    assert model.seen == before
+    again = epoch(model, task, optimizer)
+    assert again == first != other
+
+
+def test_parameters_stay_where_they_are(molecules):
+    model, task, optimizer = make_training(molecules, "mlp")
+    rewind = Rewind(model, optimizer)
+    rewind.save()
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    epoch(model, task, optimizer)
+    rewind.restore()
+    assert [parameter.data_ptr() for parameter in model.parameters()] == places
+    for parameter, weight in zip(model.parameters(), weights):
+        assert torch.equal(parameter, weight)
+
 
 SETTINGS = Settings(epochs=6, patience=6, batch_size=5, lr=0.02)
 MARK = 99.0

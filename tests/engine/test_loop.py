@@ -7,7 +7,7 @@ from watching import Operations, needs_cuda
 
 from hkconv.data import hide_test
 from hkconv.engine import loop
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
 from hkconv.engine.task import Score
 from hkconv.errors import InputError

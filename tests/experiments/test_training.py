@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hkconv.engine.callbacks import Callback
-from hkconv.engine.capture import CaptureBrokenError, CaptureRefusedError
 from hkconv.engine.devices import describe_device
+from hkconv.engine.step import CaptureBrokenError, CaptureRefusedError
 from hkconv.errors import InputError
 from hkconv.experiments import training
 from hkconv.experiments.pool import SpoiledError

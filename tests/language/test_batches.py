@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hkconv.engine.distributed import Processes
-from hkconv.engine.launch import Place
+from hkconv.engine.distributed import Place, Processes
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets, Position, padded_width, prefetch, training_batches
 from hkconv.language.loss import summed_loss

@@ -9,7 +9,7 @@ from toy_translation import SPOILT, prepared, spoils, toy_recipe
 from watching import SpoilGradient, needs_cuda
 
 from hkconv.engine.guard import DivergenceError
-from hkconv.engine.tensor_files import read_tensors, write_tensors
+from hkconv.engine.state import read_tensors, write_tensors
 from hkconv.language.log import read_log
 from hkconv.language.schedule import noam
 from hkconv.language.train import train_translator

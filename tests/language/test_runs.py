@@ -7,7 +7,7 @@ from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 from toy_translation import toy_recipe
 
-from hkconv.engine.tensor_files import read_tensors
+from hkconv.engine.state import read_tensors
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.runs import list_weights, load_run

@@ -14,7 +14,7 @@ import torch
 from toy_translation import make_pairs, toy_options, toy_recipe, write_pairs
 
 from hkconv.data.parallel_text import find_parallel_text
-from hkconv.engine.tensor_files import read_tensors
+from hkconv.engine.state import read_tensors
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
 from hkconv.language.beam import BeamSettings

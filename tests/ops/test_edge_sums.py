@@ -2,7 +2,7 @@ import pytest
 import torch
 from hyperbolic_cases import EDGES, NODES
 
-from hkconv.engine.seeds import deterministic_algorithms
+from hkconv.engine.reproducibility import deterministic_algorithms
 from hkconv.ops import edge_sums
 from hkconv.ops.neighbors import neighbors, neighbors_with_loops
 

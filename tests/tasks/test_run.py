@@ -15,7 +15,7 @@ from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
-from hkconv.engine.unfinished import FILE
+from hkconv.engine.state import FILE
 from hkconv.errors import InputError
 from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks import building, run

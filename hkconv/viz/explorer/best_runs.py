@@ -7,7 +7,7 @@ from typing import cast
 
 import torch
 
-from hkconv.engine.seeds import deterministic_algorithms
+from hkconv.engine.reproducibility import deterministic_algorithms
 from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.training import torch_threads

@@ -1,14 +1,50 @@
 import os
 import platform
+import random
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 import torch
 
 import hkconv
-from hkconv.engine import environment
-from hkconv.engine.environment import source_commit, versions
+from hkconv.engine import reproducibility
+from hkconv.engine.reproducibility import (
+    deterministic_algorithms,
+    seed_everything,
+    source_commit,
+    stream_seed,
+    versions,
+)
+
+
+def draw():
+    return random.random(), np.random.rand(), torch.rand(()).item()
+
+
+def test_equal_seeds_give_equal_numbers():
+    seed_everything(5)
+    first = draw()
+    seed_everything(5)
+    assert draw() == first
+    seed_everything(6)
+    assert all(a != b for a, b in zip(draw(), first))
+
+
+def test_every_seed_and_split_has_a_stream_of_its_own():
+    seeds = [stream_seed(seed, split) for seed in range(20) for split in range(20)]
+    assert len(set(seeds)) == 400
+    assert stream_seed(3, 4) == stream_seed(3, 4)
+
+
+def test_deterministic_algorithms_end_with_the_block():
+    assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms(False):
+        assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms():
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_versions_name_what_a_result_depends_on():
@@ -21,7 +57,7 @@ def test_versions_name_what_a_result_depends_on():
 
 def git_that_says(monkeypatch, **answers):
     source_commit.cache_clear()
-    monkeypatch.setattr(environment, "_git", lambda _folder, *arguments: answers[arguments[0].replace("-", "_")])
+    monkeypatch.setattr(reproducibility, "_git", lambda _folder, *arguments: answers[arguments[0].replace("-", "_")])
     return source_commit()
 
 
@@ -48,5 +84,5 @@ def test_asking_git_leaves_the_index_alone(tmp_path):
         subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
     os.utime(file, (1, 1))
     before = index.read_bytes()
-    assert environment._git(tmp_path, "status", "--porcelain") == "A  loop.py"
+    assert reproducibility._git(tmp_path, "status", "--porcelain") == "A  loop.py"
     assert index.read_bytes() == before

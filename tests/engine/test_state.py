@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,13 +12,106 @@ from watching import needs_cuda
 
 from hkconv.engine import loop
 from hkconv.engine.optimizer import RiemannianAdam
-from hkconv.engine.seeds import seed_everything
+from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
-from hkconv.engine.tensor_files import read_tensors, write_tensors
-from hkconv.engine.unfinished import FILE, Unfinished
+from hkconv.engine.state import (
+    FILE,
+    Unfinished,
+    by_part,
+    check_shapes,
+    count_numbers,
+    generator_tensors,
+    optimizer_tensors,
+    read_facts,
+    read_tensors,
+    restore_generators,
+    restore_optimizer,
+    write_tensors,
+)
 from hkconv.errors import InputError
 from hkconv.models import create
 from hkconv.tasks.fitting import fit
+
+
+def test_tensors_and_facts_come_back(tmp_path, dtype):
+    shared = torch.randn(3, 4, dtype=dtype)
+    tensors = {"a": shared, "tied": shared, "part": shared.t()[1:], "count": torch.tensor(7)}
+    write_tensors(tmp_path / "file", tensors, {"step": 3, "name": "±"})
+    found, facts = read_tensors(tmp_path / "file")
+    assert found.keys() == tensors.keys()
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in tensors.items()
+    )
+    assert facts == read_facts(tmp_path / "file") == {"format_version": 1, "step": 3, "name": "±"}
+    assert count_numbers(tmp_path / "file") == 12 + 12 + 9 + 1
+
+
+@pytest.mark.parametrize("read", [read_facts, read_tensors, count_numbers])
+def test_files_that_are_none(tmp_path, read):
+    with pytest.raises(InputError, match=r"checkpoint .*absent"):
+        read(tmp_path / "absent")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(InputError, match="is damaged: it is not a safetensors file"):
+        read(tmp_path / "text")
+
+
+def test_names_are_sorted_into_parts():
+    one = torch.zeros(1)
+    found = by_part({"model/a/b": one, "best/c": one}, ("model", "best", "more"), Path("file"))
+    assert {part: list(names) for part, names in found.items()} == {"model": ["a/b"], "best": ["c"], "more": []}
+    with pytest.raises(InputError, match="has no place for tensor 'other/a'"):
+        by_part({"other/a": one}, ("model",), Path("file"))
+
+
+def test_shapes_and_sizes_that_do_not_fit():
+    a, b = torch.zeros(2, 3), torch.zeros(3, 2)
+    check_shapes({"a": a}, {"a": a}, Path("file"))
+    with pytest.raises(InputError, match=r"'a' is \(3, 2\), expected \(2, 3\)"):
+        check_shapes({"a": a}, {"a": b}, Path("file"))
+    with pytest.raises(InputError, match=r"'b' is \(3, 2\), expected nothing"):
+        check_shapes({"a": a}, {"a": a, "b": b}, Path("file"))
+
+
+EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+def make(form):
+    """HKN has points of a manifold among its parameters, of which Adam remembers less."""
+    seed_everything(0)
+    config = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2, "kernel_size": 2, "dropout": 0.5}
+    model = create("hkn", form=form, **config)
+    return model, RiemannianAdam(model.parameters(), lr=0.1)
+
+
+def take_steps(model, optimizer, own, count):
+    losses = []
+    for _ in range(count):
+        x = torch.randn(4, 3, generator=own)
+        loss = torch.nn.functional.cross_entropy(model.train()(x, EDGES), torch.tensor([0, 1, 0, 1]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("form", ["views", "paper"])
+def test_steps_after_a_restore_are_those_that_would_have_followed(form):
+    (model, optimizer), own = make(form), torch.Generator().manual_seed(5)
+    take_steps(model, optimizer, own, 3)
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    memory = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer).items()}
+    draws = generator_tensors(torch.device("cpu"), own)
+    expected = take_steps(model, optimizer, own, 3)
+
+    (again, other), drawn = make(form), torch.Generator()
+    again.load_state_dict(weights)
+    restore_optimizer(other, memory, Path("file"))
+    restore_generators(draws, torch.device("cpu"), Path("file"), drawn)
+    assert take_steps(again, other, drawn, 3) == expected
+    for name, tensor in again.state_dict().items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], rtol=0, atol=0)
+
 
 SETTINGS = Settings(epochs=8, patience=4, batch_size=7, seed=3)
 FP16 = replace(SETTINGS, precision="fp16")

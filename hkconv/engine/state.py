@@ -1,0 +1,335 @@
+"""The resume state of a training as one file: whole or absent, whenever the process was killed.
+
+It holds all that the next step depends on: weights, the optimizer's moments, the generators, the scale of the loss in
+float16, the history so far and the weights of its best epoch. Nothing in such a file can be run.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from hkconv.engine.files import make_folder, write_bytes
+from hkconv.engine.loop import Best, Epoch, Progress
+from hkconv.engine.optimizer import moving_part
+from hkconv.engine.task import Score
+from hkconv.errors import InputError
+
+FORMAT_VERSION = 1
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and plain data as one file, atomically.
+
+    Args:
+        path: the file.
+        tensors: on any device.
+        facts: what JSON can hold.
+    """
+    # Cloned, because the format refuses tensors that share memory, as tied weights do.
+    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    write_bytes(path, to_safetensors(copies, {"facts": json.dumps({"format_version": FORMAT_VERSION, **facts})}))
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The plain data of :func:`write_tensors`."""
+    return _read(path, with_tensors=False)[1]
+
+
+def count_numbers(path: Path) -> int:
+    """How many numbers the tensors of :func:`write_tensors` have; none of them is read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except (OSError, SafetensorError):
+        raise InputError(f"checkpoint {path} is damaged: it is not a safetensors file") from None
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the plain data of :func:`write_tensors`."""
+    return _read(path, with_tensors=True)
+
+
+def by_part(tensors: dict[str, Tensor], parts: tuple[str, ...], path: Path) -> dict[str, dict[str, Tensor]]:
+    """Tensors whose names are ``PART/NAME`` as a dictionary for each part, empty where there are none.
+
+    Args:
+        tensors: of a file.
+        parts: those that the file may have.
+        path: how an error calls the file.
+    """
+    found: dict[str, dict[str, Tensor]] = {part: {} for part in parts}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        if part not in found:
+            raise InputError(f"checkpoint {path} is damaged: it has no place for tensor {name!r}")
+        found[part][rest] = tensor
+    return found
+
+
+def check_shapes(expected: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights of another model.
+
+    Args:
+        expected: the model's.
+        found: those of a file.
+        path: how an error calls the file.
+    """
+    for name in sorted(expected.keys() | found.keys()):
+        shapes = [tuple(where[name].shape) if name in where else None for where in (found, expected)]
+        if shapes[0] != shapes[1]:
+            here, wanted = (shape or "nothing" for shape in shapes)
+            raise InputError(f"checkpoint {path} does not fit the run: {name!r} is {here}, expected {wanted}")
+
+
+def _read(path: Path, *, with_tensors: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()} if with_tensors else {}  # noqa: SIM118
+    except OSError as error:
+        raise InputError(f"checkpoint {path} cannot be read ({error.strerror or 'no such file'})") from None
+    except (SafetensorError, ValueError, RecursionError):
+        raise InputError(f"checkpoint {path} is damaged: it is not a safetensors file") from None
+    if not isinstance(facts, dict) or facts.get("format_version") != FORMAT_VERSION:
+        found = facts.get("format_version") if isinstance(facts, dict) else None
+        raise InputError(f"checkpoint {path} has format version {found!r}; this hkconv reads {FORMAT_VERSION}")
+    return tensors, facts
+
+
+# The factor of a loss is in float32.
+_LARGEST = torch.finfo(torch.float32).max
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimizer of Adam's kind remembers, as ``PARAMETER/NAME``."""
+    states = optimizer.state_dict()["state"].items()
+    return {f"{index}/{name}": tensor for index, entries in states for name, tensor in entries.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Bring an optimizer to where :func:`optimizer_tensors` found it.
+
+    Args:
+        optimizer: of the same parameters.
+        tensors: from a file, unchecked.
+        path: how an error calls the file.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for place, tensor in tensors.items():
+        index, _, name = place.partition("/")
+        if not index.isascii() or not index.isdecimal() or int(index) >= len(parameters):
+            raise InputError(f"checkpoint {path} is damaged: the optimizer has no parameter {index!r}")
+        state.setdefault(int(index), {})[name] = tensor
+    for number, entries in state.items():
+        if not _fits(entries, parameters[number]):
+            raise InputError(f"checkpoint {path} does not fit the run: the optimizer's memory of parameter {number}")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def generator_tensors(device: torch.device, own: torch.Generator | None = None) -> dict[str, Tensor]:
+    """The states of the CPU's default generator, of a GPU's and of one of the training's own."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    if own is not None:
+        states["own"] = own.get_state()
+    return states
+
+
+def restore_generators(
+    states: Mapping[str, Tensor], device: torch.device, path: Path, own: torch.Generator | None = None
+) -> None:
+    """Bring the generators to where :func:`generator_tensors` found them.
+
+    Args:
+        states: from a file, unchecked. One from a machine without a GPU has no state of a GPU; the training then goes
+            on with the seed's.
+        device: where the training is.
+        path: how an error calls the file.
+        own: the training's.
+    """
+    try:
+        torch.set_rng_state(states["cpu"])
+        if own is not None:
+            own.set_state(states["own"])
+        if device.type == "cuda" and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], device)
+    except (KeyError, TypeError, RuntimeError):
+        raise InputError(f"checkpoint {path} is damaged: it does not hold the states of the generators") from None
+
+
+def scaler_facts(scaler: torch.amp.GradScaler) -> dict[str, float]:
+    """What changes in the scaler of a loss: its factor, and for how many steps no gradient has overflowed."""
+    state = scaler.state_dict()
+    return {"scale": state["scale"], "growth_tracker": state["_growth_tracker"]}
+
+
+def restore_scaler(scaler: torch.amp.GradScaler, facts: Any, path: Path) -> None:
+    """Bring the scaler of a loss to where :func:`scaler_facts` found it.
+
+    Args:
+        scaler: made as it was.
+        facts: from a file, unchecked.
+        path: how an error calls the file.
+    """
+    try:
+        scale, tracker = facts["scale"], facts["growth_tracker"]
+        is_sound = type(scale) is float and 0 < scale <= _LARGEST and type(tracker) is int and 0 <= tracker < 2**31
+    except (KeyError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"checkpoint {path} is damaged: it does not hold the factor of the loss")
+    scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": tracker})
+
+
+def _fits(entries: Mapping[str, Tensor], parameter: Tensor) -> bool:
+    """A mean of gradients for each number that moves, and a mean of squares for each or, on a manifold, one a point."""
+    if entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+        return False
+    first, second = entries["exp_avg"].shape, entries["exp_avg_sq"].shape
+    squares = (parameter.shape, (*parameter.shape[:-1], 1))
+    return entries["step"].numel() == 1 and first == moving_part(parameter).shape and second in squares
+
+
+FILE = "unfinished.safetensors"
+PARTS = ("model", "best", "optimizer", "generator")
+
+
+class Unfinished:
+    """Keeps a training in a file, and brings it back.
+
+    Args:
+        folder: of the training; made when first written to.
+        every: seconds from one time to the next.
+        about: plain data that must be the same for the training to go on, such as what is known of its dataset.
+    """
+
+    def __init__(self, folder: Path, every: float = 60.0, about: Mapping[str, Any] | None = None):
+        self.path, self.every, self.about = folder / FILE, every, dict(about or {})
+        self.saved_at = time.perf_counter()
+
+    def restore(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
+    ) -> Progress:
+        """Bring a new training to where the file left it.
+
+        Args:
+            model: built as it was.
+            optimizer: of its parameters.
+            generator: what batches are drawn with, if they are drawn.
+            scaler: of the loss, if there is one.
+
+        Returns:
+            How far it is; nowhere if there is no file.
+        """
+        if not self.path.exists():
+            return Progress()
+        tensors, facts = read_tensors(self.path)
+        parts, device = by_part(tensors, PARTS, self.path), next(model.parameters()).device
+        for part in ("model", "best"):
+            check_shapes(model.state_dict(), parts[part], self.path)
+        progress = self._progress(facts, {name: tensor.to(device) for name, tensor in parts["best"].items()})
+        self._check_same(facts["about"])
+        restore_optimizer(optimizer, parts["optimizer"], self.path)
+        for group, lr in zip(optimizer.param_groups, facts["lr"]):
+            group["lr"] = lr
+        model.load_state_dict(parts["model"])
+        restore_generators(parts["generator"], device, self.path, generator)
+        # A file that was written before factors were kept has none; the training then finds it again.
+        if scaler is not None and facts.get("scaler") is not None:
+            restore_scaler(scaler, facts["scaler"], self.path)
+        return progress
+
+    def save_if_due(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
+        progress: Progress,
+    ) -> None:
+        """Write the file if the last time is long ago; the arguments are those of :meth:`save`."""
+        if time.perf_counter() - self.saved_at >= self.every:
+            self.save(model, optimizer, generator, scaler, progress)
+
+    def save(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator | None,
+        scaler: torch.amp.GradScaler | None,
+        progress: Progress,
+    ) -> None:
+        """Write the file.
+
+        Args:
+            model, optimizer, generator, scaler: as :meth:`restore` takes them, between two epochs.
+            progress: at least one epoch.
+        """
+        device, best = next(model.parameters()).device, cast(Best, progress.best)
+        contents = {
+            "model": model.state_dict(),
+            "best": best.weights,
+            "optimizer": optimizer_tensors(optimizer),
+            "generator": generator_tensors(device, generator),
+        }
+        facts = {
+            "about": self.about,
+            "history": [asdict(epoch) for epoch in progress.history],
+            "best": {"epoch": best.epoch, **asdict(best.score)},
+            "seconds": progress.seconds,
+            "guard": progress.guard,
+            # The guard may have lowered it.
+            "lr": [group["lr"] for group in optimizer.param_groups],
+            "scaler": None if scaler is None else scaler_facts(scaler),
+        }
+        tensors = {f"{part}/{name}": tensor for part, content in contents.items() for name, tensor in content.items()}
+        make_folder(self.path.parent, "out")
+        write_tensors(self.path, tensors, facts)
+        self.saved_at = time.perf_counter()
+
+    def remove(self) -> None:
+        """The training has ended."""
+        self.path.unlink(missing_ok=True)
+
+    def _progress(self, facts: dict[str, Any], weights: dict[str, Tensor]) -> Progress:
+        try:
+            history = [Epoch(**epoch) for epoch in facts["history"]]
+            score = Score(facts["best"]["metric"], facts["best"]["loss"])
+            best, numbers = facts["best"]["epoch"], [score.metric, score.loss, facts["seconds"], *facts["lr"]]
+            numbers += [value for epoch in history for value in (epoch.loss, epoch.val_loss, epoch.val_metric)]
+            is_sound = (
+                all(type(number) in (int, float) for number in numbers)
+                and [epoch.number for epoch in history] == list(range(1, len(history) + 1))
+                and type(best) is int
+                and 1 <= best <= len(history)
+                and isinstance(facts["about"], dict)
+                and isinstance(facts["guard"], str | None)
+            )
+        except (KeyError, TypeError):
+            is_sound = False
+        if not is_sound:
+            raise InputError(f"{self.path} is damaged: remove it to begin the training anew")
+        return Progress(history, Best(best, score, weights), facts["seconds"], facts["guard"])
+
+    def _check_same(self, about: dict[str, Any]) -> None:
+        for key, now in self.about.items():
+            if about.get(key) != now:
+                raise InputError(
+                    f"{self.path} was begun with {key} {about.get(key)!r}, but here it is {now!r}: "
+                    "remove it to begin the training anew"
+                )
