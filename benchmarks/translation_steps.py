@@ -6,6 +6,7 @@ Run: python benchmarks/translation_steps.py --device cuda
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from hkconv.benchmarking.machine import header
 from hkconv.benchmarking.timing import Timing, measure, timer_for
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import write_json
+from hkconv.engine.step import CapturedParts, Step
+from hkconv.engine.task import Objective
 from hkconv.errors import InputError
 from hkconv.language.batches import Batch
-from hkconv.language.captured_step import CapturedStep
 from hkconv.language.loss import summed_loss
-from hkconv.language.step import Step
+from hkconv.language.task import make_optimizer
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import UNKNOWN
 from hkconv.ops.launch import Launcher
@@ -73,14 +75,22 @@ def make_batch(tokens: int, device: torch.device) -> Batch:
     return Batch(source, target, rows * WIDTH, 2 * rows * WIDTH)
 
 
+class Smoothed(Objective):
+    """The loss of translation without a run."""
+
+    def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        return summed_loss(model(batch.source, batch.target[:, :-1]), batch.target[:, 1:], SMOOTHING)
+
+    def total_weight(self, batches: Sequence[Batch]) -> int:
+        return sum(batch.target_tokens for batch in batches)
+
+
 def make_step(name: str, seed: int, device: torch.device) -> Step:
     torch.manual_seed(seed)
     model = create_translator(name, VOCABULARY).to(device).train()
-
-    def loss(batch: Batch) -> torch.Tensor:
-        return summed_loss(model(batch.source, batch.target[:, :-1]), batch.target[:, 1:], SMOOTHING)
-
-    return (CapturedStep if device.type == "cuda" else Step)(model, loss, CLIP)
+    is_captured = device.type == "cuda"
+    optimizer = make_optimizer(model, capturable=is_captured)
+    return (CapturedParts if is_captured else Step)(model, Smoothed(), optimizer, clip=CLIP)
 
 
 def count_operations(step: Step, batch: Batch) -> int:

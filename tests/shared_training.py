@@ -18,8 +18,8 @@ from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset, Split
 from hkconv.engine.distributed import ALONE, Processes, joined
 from hkconv.engine.settings import Settings
+from hkconv.engine.steps import read_log
 from hkconv.errors import InputError
-from hkconv.language.log import read_log
 from hkconv.language.train import train_translator
 from hkconv.tasks.fitting import fit
 

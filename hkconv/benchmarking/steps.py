@@ -1,14 +1,13 @@
 """One training epoch as the training loop does it, without its evaluation, as a call that can be timed."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
 from hkconv.engine.guard import Rewind
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.settings import Settings
-from hkconv.engine.step import CapturedSteps, check_capture, train_step
+from hkconv.engine.step import CapturedSteps, Step, check_capture
 from hkconv.tasks.tasks import Dataset, make_task
 
 
@@ -32,12 +31,11 @@ def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings)
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
     )
     rewind = Rewind(model, optimizer, task.generator)
-    captured = CapturedSteps(model, task, optimizer) if settings.capture else None
-    step = captured or partial(train_step, model, task, optimizer)
+    step = (CapturedSteps if settings.capture else Step)(model, task, optimizer)
 
     def epoch() -> float:
         rewind.save()
         model.train()
-        return torch.stack([step(batch) for batch in task.batches()]).mean().item()
+        return torch.stack([step([batch])[0] for batch in task.batches()]).mean().item()
 
     return epoch

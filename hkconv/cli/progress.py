@@ -15,14 +15,13 @@ from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.summary import Cell, CellResult
 
 if TYPE_CHECKING:
+    from hkconv.engine.steps import LogEntry
     from hkconv.experiments.reproduce import Watcher as TableWatcher
     from hkconv.experiments.store import Damage, Record
     from hkconv.experiments.tuner import SearchStep
-    from hkconv.language.log import LogEntry
-    from hkconv.language.trainer import Watcher as StepWatcher
 else:
     # A command loads no more than it needs.
-    TableWatcher = StepWatcher = object
+    TableWatcher = object
 
 SCORES = {"validation": "val", "test": "test"}
 
@@ -96,7 +95,7 @@ class TrainProgress(Display, Callback):
         self.print_in_pipe(f"{place}: {scores}, {result.epochs} epochs, {result.seconds:.1f} s")
 
 
-class TranslationProgress(Display, StepWatcher):
+class TranslationProgress(Display, Callback):
     """Progress of ``hkconv translate train``: the steps of one training."""
 
     def __init__(self) -> None:
@@ -107,11 +106,11 @@ class TranslationProgress(Display, StepWatcher):
     def told(self, text: str) -> None:
         self.print(text)
 
-    def started(self, step: int, steps: int) -> None:
+    def steps_started(self, step: int, steps: int) -> None:
         self.steps = steps
         self.progress.reset(self.bar, total=steps, completed=step, description="step")
 
-    def logged(self, entry: "LogEntry") -> None:
+    def steps_logged(self, entry: "LogEntry") -> None:
         if entry.validation_loss is not None:
             self.validation = f"  val {entry.validation_loss:.3f}"
         state = f"loss {entry.loss:.3f}{self.validation}  {entry.tokens_per_second:,.0f} tokens/s"

@@ -1,21 +1,25 @@
 """Numbers that are not finite: where they came from, the way back, a smaller learning rate once, and then the end.
 
-The guard looks at what the host has anyway once an epoch: the losses, the validation loss and the largest parameter. A
-gradient that is not finite has made a parameter so by then.
+The guard looks at what the host has anyway at the end of a window of steps, such as an epoch: the losses, the norms of
+clipped gradients, the validation loss and the largest parameter. A gradient that is not finite has made a parameter so
+by then.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import chain, islice, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from hkconv.engine.task import Task
 from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    from hkconv.engine.loop import Course
+    from hkconv.engine.step import Step
 
 
 def largest_parameter(model: torch.nn.Module) -> Tensor:
@@ -190,105 +194,118 @@ def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
         torch._foreach_copy_(kin_targets, kin_sources)
 
 
-ADVICE = "a smaller lr may help, or for hkn a reach of 5 or norm layer"
-
-
 class DivergenceError(InputError):
     """A training that is no longer finite, after it was put right once.
 
-    ``best`` is what it had reached before, None if it had not finished an epoch: from
-    :func:`~hkconv.engine.loop.fit` a result, from :func:`~hkconv.tasks.run.train_cell` a training. The model then
-    has the weights of its best epoch. That of a translation has no ``best``: its weights are in the run's folder.
+    ``best`` is what it had reached before, None if it had not finished an epoch: from :func:`~hkconv.engine.loop.train`
+    a result, from :func:`~hkconv.tasks.run.train_cell` a training. The model then has the weights of its best epoch.
+    That of a training by steps has no ``best``: its weights are in the run's folder.
     """
 
     best: Any = None
 
 
+class FaultError(Exception):
+    """A number of a training is not finite; says which, and where that began."""
+
+
 class Guard:
-    """Finds where an epoch went wrong, and takes it back with half the learning rate, once.
+    """Finds where a window of steps went wrong, and takes it back with half the learning rate, once.
+
+    Several ranks call it together. They have the same numbers and so decide alike; which module was the first, only one
+    of them may have seen, whose part of a batch it was.
 
     Args:
-        model: the network.
-        task: what it is trained for.
-        optimizer: of its parameters.
-        step: takes a plain step on a batch, with the network as it is, and returns the loss before it.
-        rewind: goes back to the start of the epoch, which was finite.
+        course: the windows.
+        step: takes a step.
+        rewind: goes back to the start of the window, which was finite.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        task: Task,
-        optimizer: torch.optim.Optimizer,
-        step: Callable[[Any], Tensor],
-        rewind: Rewind,
-    ):
-        self.model, self.task, self.optimizer = model, task, optimizer
-        self.step, self.rewind = step, rewind
-        #: What it has done, in words.
-        self.recovery: str | None = None
+    def __init__(self, course: "Course", step: "Step", rewind: "Rewind"):
+        self.course, self.step, self.rewind = course, step, rewind
+        self.model, self.processes = step.model, step.processes
 
-    def find_fault(self, epoch: int, losses: list[float], val_loss: float, largest_parameter: float) -> str | None:
-        """What became of an epoch and where that began.
+    def check_steps(self, losses: list[float], norms: list[float], largest_parameter: float) -> None:
+        """Raise a :class:`FaultError` unless all of these are finite.
 
         Args:
-            epoch: its number.
-            losses: of its steps.
-            val_loss: after it.
-            largest_parameter: after it, in absolute value.
+            losses: of the steps of the window.
+            norms: of their gradients, if they were computed.
+            largest_parameter: after them, in absolute value.
+        """
+        for number, values in enumerate(zip_longest(losses, norms, fillvalue=0.0)):
+            for name, value in zip(("training loss", "gradient's norm"), values):
+                if not math.isfinite(value):
+                    raise self._fault(f"the {name} became {value} {self.course.when('step', number)}")
+        if not math.isfinite(largest_parameter):
+            raise self._fault(f"a parameter became {largest_parameter} {self.course.when('parameter')}")
+
+    def check_validation(self, loss: float, validate: Callable[[], object]) -> None:
+        """Raise a :class:`FaultError` unless the validation loss is finite; ``validate`` computes it once more."""
+        if math.isfinite(loss):
+            return
+        fault = f"the validation loss became {loss} {self.course.when('validation')}"
+        with Watch(self.model) as watch, torch.no_grad():
+            validate()
+        place = non_finite_parameter(self.model) or self._seen_by_any(watch.output) or "the loss"
+        raise FaultError(f"{fault}; first not finite: {place}")
+
+    def recover(self, fault: FaultError) -> str:
+        """Go back to the start of the window and halve the learning rate; the second time raise.
 
         Returns:
-            The fault in words; None if all of these are finite.
+            What was done, in words.
         """
-        bad_losses = [loss for loss in losses if not math.isfinite(loss)]
-        if bad_losses:
-            what, value, find = "the training loss", bad_losses[0], self._retrace
-        elif not math.isfinite(largest_parameter):
-            what, value, find = "a parameter", largest_parameter, self._retrace
-        elif not math.isfinite(val_loss):
-            what, value, find = "the validation loss", val_loss, self._find_in_validation
-        else:
-            return None
-        return f"{what} became {value} in epoch {epoch}; first not finite: {find()}"
-
-    def recover(self, fault: str) -> None:
-        """Go back to the start of the epoch and halve the learning rate; the second time raise."""
-        self.rewind.restore()
-        if self.recovery is not None:
-            raise DivergenceError(f"{fault}; before that, {self.recovery}; {ADVICE}")
+        self.go_back()
+        course = self.course
+        if course.recovery is not None:
+            raise DivergenceError(f"{fault}; before that, {course.recovery}; {course.advice}")
         if non_finite_parameter(self.model) is not None:
-            raise DivergenceError(f"{fault}; there is no finite state to go back to; {ADVICE}")
-        for group in self.optimizer.param_groups:
-            group["lr"] /= 2
-        self.recovery = f"{fault}; went back to the start of the epoch with lr {self.optimizer.param_groups[0]['lr']:g}"
+            raise DivergenceError(f"{fault}; there is no finite state to go back to; {course.advice}")
+        done = course.recovery = f"{fault}; went back to {course.halve_rate()}"
+        self.step.rate_changed()
+        return done
 
-    def _find_in_validation(self) -> str:
-        return first_non_finite(self.model, lambda: self.task.measure(self.model, "val"))
+    def go_back(self) -> None:
+        """Take back what was done of the window: weights, optimizer, random numbers, and the place in the data."""
+        self.course.go_back()
+        self.rewind.restore()
+
+    def _fault(self, what: str) -> FaultError:
+        return FaultError(f"{what}; first not finite: {self._retrace()}")
 
     def _retrace(self) -> str:
-        """Walk through the epoch again, up to the first batch with something that is not finite, and say what it is.
+        """Take the steps of the window again, up to the first with something that is not finite, and say what it is.
 
-        The steps are taken one by one and watched closely, whatever replayed or compiled them before.
+        They are taken one by one and watched closely, whatever replayed or compiled them before.
         """
-        self.rewind.restore()
+        steps = self.course.taken
+        self.go_back()
         self.model.train()
         parameter = non_finite_parameter(self.model)
-        if parameter is not None:
-            return f"{parameter} before the first batch"
-        for number, batch in enumerate(self.task.batches(), start=1):
-            place = self._watched_step(batch)
+        for name, batches, lr in islice(self.course.window(again=True), steps):
+            if parameter is not None:
+                return f"{parameter} before {name}"
+            place = self._watched_step(batches, lr)
             if place is not None:
-                return f"{place} in batch {number}"
-        return "nothing, when the epoch was trained once more"
+                return f"{place} in {name}"
+        return "nothing, when the steps were taken once more"
 
-    def _watched_step(self, batch: Any) -> str | None:
-        """What is not finite after one more step, None if all is.
+    def _watched_step(self, batches: Sequence[Any], lr: float | None) -> str | None:
+        """Take one more step and return what is not finite after it, None if all is.
 
         A gradient counts if it reached a parameter: that of a scaled loss may be infinite, and its step is left out.
         """
         with Watch(self.model) as watch:
-            loss = self.step(batch)
-        if watch.output is not None or not loss.isfinite():
-            return watch.output or "the loss"
-        parameter = non_finite_parameter(self.model)
-        return None if parameter is None else watch.gradient or parameter
+            loss, norm = self.step.unrecorded(batches, lr)
+        output = self._seen_by_any(watch.output)
+        if output is not None or not loss.isfinite():
+            return output or "the loss"
+        gradient, parameter = self._seen_by_any(watch.gradient), non_finite_parameter(self.model)
+        if parameter is None and (norm is None or norm.isfinite()):
+            return None
+        return gradient or parameter or "the gradient's norm"
+
+    def _seen_by_any(self, place: str | None) -> str | None:
+        """Return what the first rank has seen that has seen something."""
+        return next((found for found in self.processes.all(place) if found is not None), None)

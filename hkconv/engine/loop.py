@@ -1,10 +1,10 @@
-"""The training loop: one for node, graph and link tasks, short enough to be read in one sitting."""
+"""The training loop: one for everything that is trained, by epochs or by steps, to be read in one sitting."""
 
 import math
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from hkconv.engine.devices import compiled
 from hkconv.engine.distributed import ALONE, LostProcessError, Processes
-from hkconv.engine.guard import ADVICE, DivergenceError, Guard, Rewind, first_non_finite, largest_parameter
+from hkconv.engine.guard import DivergenceError, FaultError, Guard, Rewind, first_non_finite, largest_parameter
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.settings import Settings
-from hkconv.engine.step import CapturedMeasure, CapturedSteps, Precision, shared_step, train_step
+from hkconv.engine.step import CapturedMeasure, CapturedSteps, Precision, Step
 from hkconv.engine.task import Score, Task
 
 if TYPE_CHECKING:
@@ -93,40 +93,24 @@ def train(
     Returns:
         Scores and history; a :class:`~hkconv.engine.guard.DivergenceError` if that did not help.
     """
-    trainer = _Trainer(model, task, settings, processes)
-    kept = (model, trainer.optimizer, trainer.task.generator, trainer.precision.scaler)
-    progress = Progress() if unfinished is None else unfinished.restore(*kept)
-    trainer.guard.recovery = progress.guard
-    if progress.history:
-        processes.seed_dropout(settings.seed)
+    epochs = Epochs(model, task, settings, on_epoch, processes, unfinished)
+    started = epochs.started
     interrupted = False
     divergence: DivergenceError | None = None
-    started = time.perf_counter() - progress.seconds
     try:
-        while progress.goes_on(settings):
-            number = len(progress.history) + 1
-            loss, val = trainer.run_epoch(number)
-            epoch = Epoch(number, loss, val.loss, val.metric)
-            # In one step, so that an interrupt finds all of the epoch or nothing.
-            progress = progress.after(epoch, model, time.perf_counter() - started, trainer.guard.recovery)
-            if on_epoch is not None:
-                on_epoch(epoch)
-            if unfinished is not None and processes.is_first:
-                unfinished.save_if_due(*kept, progress)
+        epochs.loop.run()
     except (KeyboardInterrupt, LostProcessError):
-        if not progress.history or not processes.is_first:
+        if not epochs.progress.history or not processes.is_first:
             raise
         interrupted = True
         processes.leave()
-        if unfinished is not None:
-            trainer.undo_after(len(progress.history))
-            unfinished.save(*kept, progress)
+        epochs.keep_interrupted()
     except DivergenceError as error:
-        if not progress.history:
+        if not epochs.progress.history:
             raise
         interrupted, divergence = True, error
-    told = trainer.guard.recovery if divergence is None else str(divergence)
-    result = _result(trainer, progress, task.has_test, started, interrupted, told)
+    told = epochs.recovery if divergence is None else str(divergence)
+    result = _result(model, task, epochs.progress, started, interrupted, told)
     if divergence is not None:
         divergence.best = result
         raise divergence
@@ -168,73 +152,225 @@ class Progress:
         return Progress([*self.history, epoch], best, seconds, guard)
 
 
-class _Trainer:
-    """Epochs, in which everything stays on the device until the end."""
+class Course(ABC):
+    """The windows of a training: epochs, or steps up to the next line of a log. A window ends where the host looks.
 
-    def __init__(self, model: torch.nn.Module, task: Task, settings: Settings, processes: Processes = ALONE):
-        self.model, self.task, self.processes = model, task, processes
+    ``losses`` and ``norms`` are those of the steps of the window, 0-d tensors on the device, ``taken`` is how many of
+    them were taken since it began. ``recovery`` says what the guard has done, in words; None if nothing.
+    """
+
+    advice: str
+    recovery: str | None = None
+
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
+        self.norms: list[Tensor] = []
+        self.taken = 0
+
+    @abstractmethod
+    def goes_on(self) -> bool:
+        """Return whether another window follows."""
+
+    @abstractmethod
+    def window(self, *, again: bool = False) -> Iterator[tuple[str, Sequence[Any], float | None]]:
+        """Yield the steps of the next window: a name, the batches, and a learning rate if it is scheduled.
+
+        ``again`` says that they were taken before: neither a clock nor an interrupt ends the window.
+        """
+
+    def begin(self) -> None:
+        """Remember the present, which is where :meth:`go_back` leads."""
+        self.taken = 0
+
+    @abstractmethod
+    def go_back(self) -> None:
+        """Be at the start of the window; the loop takes back the model and the optimizer."""
+
+    @abstractmethod
+    def measure(self) -> Tensor:
+        """Return what the host shall see at the end of a window, on the device; last the largest parameter."""
+
+    @abstractmethod
+    def ended(self, losses: list[float], norms: list[float], measured: list[float]) -> None:
+        """Record a window of finite steps; the guard may raise for what is measured here."""
+
+    @abstractmethod
+    def halve_rate(self) -> str:
+        """Go on with half the learning rate; return in words from where and with which."""
+
+    @abstractmethod
+    def recovered(self, done: str) -> None:
+        """Heed that the guard took back a window, which ``done`` says in words."""
+
+    @abstractmethod
+    def when(self, what: str, number: int = 0) -> str:
+        """Return when something became not finite: a step of the window, a parameter or the validation."""
+
+
+class Loop:
+    """Takes the steps of a course, window by window, in which everything stays on the device until the end.
+
+    Args:
+        course: epochs or steps.
+        step: takes a step.
+        rewind: of the model and all that a step changes.
+    """
+
+    def __init__(self, course: Course, step: Step, rewind: Rewind):
+        self.course, self.step, self.rewind = course, step, rewind
+        self.guard = Guard(course, step, rewind)
+
+    def run(self) -> None:
+        """Train to the end of the course. A window with a number that is not finite is taken back, once."""
+        while self.course.goes_on():
+            self.run_window()
+
+    def run_window(self) -> None:
+        """Take the steps of a window, look at what came of them, and record it or go back."""
+        course = self.course
+        self.rewind.save()
+        course.begin()
+        self.step.model.train()
+        for _, batches, lr in course.window():
+            self.take(batches, lr)
+        try:
+            losses, norms, measured = self._bring_home()
+            self.guard.check_steps(losses, norms, measured[-1])
+            course.ended(losses, norms, measured)
+        except FaultError as fault:
+            course.recovered(self.guard.recover(fault))
+
+    def take(self, batches: Sequence[Any], lr: float | None) -> None:
+        """Take one step; the host does not wait for it."""
+        loss, norm = self.step(batches, lr)
+        self.course.taken += 1
+        self.course.losses.append(loss)
+        if norm is not None:
+            self.course.norms.append(norm)
+
+    def _bring_home(self) -> tuple[list[float], list[float], list[float]]:
+        course = self.course
+        on_device = torch.stack(course.losses + course.norms).double()
+        # The one place where the host waits for a GPU.
+        found = self.step.processes.agree(torch.cat([on_device, course.measure()]).tolist())
+        first, second = len(course.losses), len(course.losses) + len(course.norms)
+        return found[:first], found[first:second], found[second:]
+
+
+class Epochs(Course):
+    """Epochs with early stopping, the best weights in memory; arguments are those of :func:`train`."""
+
+    advice = "a smaller lr may help, or for hkn a reach of 5 or norm layer"
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        task: Task,
+        settings: Settings,
+        on_epoch: Callable[[Epoch], None] | None = None,
+        processes: Processes = ALONE,
+        unfinished: "Unfinished | None" = None,
+    ):
+        super().__init__()
+        self.model, self.task, self.settings, self.processes = model, task, settings, processes
+        self.on_epoch, self.unfinished = on_epoch, unfinished
         task.divide_among(processes)
         processes.copy_model(model)
-        self.begun = 0
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture
         )
         self.precision = Precision(settings.precision, next(model.parameters()).device)
-        self.rewind = Rewind(model, self.optimizer, task.generator, self.precision.scaler)
-        self.guard = Guard(model, task, self.optimizer, partial(self._plain_step, model), self.rewind)
         self.runner = compiled(model) if settings.compile else model
-        self.step: Callable[[Any], Tensor] = partial(self._plain_step, self.runner)
-        self.measure: Callable[[], Tensor] = self._measure
+        kind = CapturedSteps if settings.capture else Step
+        step = kind(model, task, self.optimizer, precision=self.precision, processes=processes, runner=self.runner)
+        self.loop = Loop(self, step, Rewind(model, self.optimizer, task.generator, self.precision.scaler))
+        self.on_device: Callable[[], Tensor] = self._measure
         if settings.capture:
-            self.step = CapturedSteps(model, task, self.optimizer, self.precision)
-            self.measure = CapturedMeasure(model, self._measure)
+            self.on_device = CapturedMeasure(model, self._measure)
+        self.begun = 0
+        self.progress = Progress() if unfinished is None else unfinished.restore(*self._kept())
+        self.recovery = self.progress.guard
+        if self.progress.history:
+            processes.seed_dropout(settings.seed)
+        self.started = time.perf_counter() - self.progress.seconds
 
-    def run_epoch(self, number: int) -> tuple[float, Score]:
-        """One pass over the training data; returns the mean loss of its steps and the validation score."""
-        self.rewind.save()
-        self.begun = number
-        self.model.train()
-        on_device = torch.stack([self.step(batch) for batch in self.task.batches()])
+    @property
+    def number(self) -> int:
+        """The number of the epoch that is trained next or now."""
+        return len(self.progress.history) + 1
+
+    def goes_on(self) -> bool:
+        return self.progress.goes_on(self.settings)
+
+    def begin(self) -> None:
+        super().begin()
+        self.begun = self.number
+        self.losses = []
+
+    def window(self, *, again: bool = False) -> Iterator[tuple[str, Sequence[Any], None]]:
+        for number, batch in enumerate(self.task.batches(), start=1):
+            yield f"batch {number}", [batch], None
+
+    def go_back(self) -> None:
+        # The epoch begins with the generators, which the loop takes back.
+        pass
+
+    def measure(self) -> Tensor:
         # Running means of a batch norm are each process's own.
         self.processes.copy_model(self.model, buffers_only=True)
-        # The one place where the host waits for a GPU.
-        found = torch.cat([on_device.double(), self.measure()]).tolist()
-        *losses, metric, val_loss, largest = self.processes.agree(found)
+        return self.on_device()
+
+    def ended(self, losses: list[float], norms: list[float], measured: list[float]) -> None:
+        metric, val_loss, _ = measured
         if self.task.generator is not None:
             self.processes.check_in_step(self.task.generator)
-        fault = self.guard.find_fault(number, losses, val_loss, largest)
-        if fault is None:
-            return sum(losses) / len(losses), Score(metric, val_loss)
-        self.guard.recover(fault)
-        # A CUDA graph goes on with the learning rate that it was recorded with.
-        self.step = partial(self._plain_step, self.runner)
-        return self.run_epoch(number)
+        self.loop.guard.check_validation(val_loss, lambda: self.task.measure(self.model, "val"))
+        epoch = Epoch(self.number, sum(losses) / len(losses), val_loss, metric)
+        # In one step, so that an interrupt finds all of the epoch or nothing.
+        self.progress = self.progress.after(epoch, self.model, time.perf_counter() - self.started, self.recovery)
+        if self.on_epoch is not None:
+            self.on_epoch(epoch)
+        if self.unfinished is not None and self.processes.is_first:
+            self.unfinished.save_if_due(*self._kept(), self.progress)
 
-    def undo_after(self, number: int) -> None:
-        """Take back what was done of an epoch after that of this number, wherever it was broken off."""
-        if self.begun > number:
-            self.rewind.restore()
+    def halve_rate(self) -> str:
+        for group in self.optimizer.param_groups:
+            group["lr"] /= 2
+        return f"the start of the epoch with lr {self.optimizer.param_groups[0]['lr']:g}"
 
-    def _plain_step(self, runner: torch.nn.Module, batch: Any) -> Tensor:
-        if self.processes.count > 1:
-            return shared_step(runner, self.task, self.optimizer, self.processes, batch)
-        return train_step(runner, self.task, self.optimizer, batch, self.precision)
+    def recovered(self, done: str) -> None:
+        # The next epoch is kept with it.
+        self.recovery = done
+
+    def when(self, what: str, number: int = 0) -> str:
+        return f"in epoch {self.number}"
+
+    def keep_interrupted(self) -> None:
+        """Write the state after the last epoch, wherever the next one was broken off."""
+        if self.unfinished is None:
+            return
+        if self.begun > len(self.progress.history):
+            self.loop.rewind.restore()
+        self.unfinished.save(*self._kept(), self.progress)
 
     def _measure(self) -> Tensor:
-        """Metric and mean loss of the validation part, and the largest parameter."""
+        """Return metric and mean loss of the validation part, and the largest parameter."""
         return torch.cat([self.task.measure(self.runner, "val"), largest_parameter(self.model)])
+
+    def _kept(self) -> tuple[Any, Any, Any, Any]:
+        return self.model, self.optimizer, self.task.generator, self.precision.scaler
 
 
 def _result(
-    trainer: _Trainer, progress: Progress, has_test: bool, started: float, interrupted: bool, guard: str | None
+    model: torch.nn.Module, task: Task, progress: Progress, started: float, interrupted: bool, guard: str | None
 ) -> FitResult:
     """Leave the model with its best weights, and measure it on the test part if there is one."""
     # At least one epoch was trained: without one, an interrupt was raised again.
     best = cast(Best, progress.best)
-    trainer.model.load_state_dict(best.weights)
-    test = _test_score(trainer.model, trainer.task) if has_test else None
+    model.load_state_dict(best.weights)
+    test = _test_score(model, task) if task.has_test else None
     return FitResult(
-        trainer.task.metric,
+        task.metric,
         best.epoch,
         best.score.metric,
         best.score.loss,
@@ -251,7 +387,7 @@ def _test_score(model: torch.nn.Module, task: Task) -> Score:
     score = task.evaluate(model, "test")
     if not math.isfinite(score.loss):
         place = first_non_finite(model, lambda: task.measure(model, "test"))
-        raise DivergenceError(f"the test loss is {score.loss}; first not finite: {place}; {ADVICE}")
+        raise DivergenceError(f"the test loss is {score.loss}; first not finite: {place}; {Epochs.advice}")
     return score
 
 

@@ -7,7 +7,7 @@ float16, the history so far and the weights of its best epoch. Nothing in such a
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from hkconv.engine.distributed import ALONE, Processes
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.loop import Best, Epoch, Progress
 from hkconv.engine.optimizer import moving_part
@@ -202,7 +203,77 @@ def _fits(entries: Mapping[str, Tensor], parameter: Tensor) -> bool:
 
 
 FILE = "unfinished.safetensors"
-PARTS = ("model", "best", "optimizer", "generator")
+
+
+def write_state(
+    path: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    facts: dict[str, Any],
+    *,
+    parts: Mapping[str, Mapping[str, Tensor]],
+    generator: torch.Generator | None = None,
+    processes: Processes = ALONE,
+) -> None:
+    """Write all that the next step depends on, the generators of the CPU and of the model's GPU included.
+
+    Several ranks call it together; they differ in their generators alone, and the first of them writes.
+
+    Args:
+        path: the file; an older state in it is replaced.
+        model: the network.
+        optimizer: of its parameters.
+        facts: plain data.
+        parts: further tensors by the names of their parts.
+        generator: of the training's own.
+        processes: the ranks that train together.
+    """
+    states = enumerate(processes.all(generator_tensors(next(model.parameters()).device, generator)))
+    contents = {
+        "model": model.state_dict(),
+        "optimizer": optimizer_tensors(optimizer),
+        "generator": {_of_rank(name, rank): state for rank, found in states for name, state in found.items()},
+        **parts,
+    }
+    tensors = {f"{part}/{name}": tensor for part, content in contents.items() for name, tensor in content.items()}
+    processes.first(lambda: write_tensors(path, tensors, facts))
+
+
+def read_state(
+    path: Path,
+    model: torch.nn.Module,
+    parts: tuple[str, ...],
+    check_facts: Callable[[dict[str, Any], Path], None] | None = None,
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Return the tensors of a state by part, of which ``parts`` are further ones, and its plain data, checked first."""
+    tensors, facts = read_tensors(path)
+    if check_facts is not None:
+        check_facts(facts, path)
+    found = by_part(tensors, ("model", "optimizer", "generator", *parts), path)
+    check_shapes(model.state_dict(), found["model"], path)
+    return found, facts
+
+
+def restore_training(
+    path: Path,
+    parts: Mapping[str, Mapping[str, Tensor]],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator | None = None,
+    processes: Processes = ALONE,
+) -> None:
+    """Bring a training to where :func:`write_state` found it, with the tensors of :func:`read_state`."""
+    restore_optimizer(optimizer, parts["optimizer"], path)
+    model.load_state_dict(parts["model"])
+    names = {name: _of_rank(name, processes.rank) for name in ("cpu", "cuda", "own")}
+    mine = {name: parts["generator"][there] for name, there in names.items() if there in parts["generator"]}
+    # A state of fewer ranks has none of the others; they go on with the seed's.
+    if mine or processes.is_first:
+        restore_generators(mine, next(model.parameters()).device, path, generator)
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}.{rank}" if rank else name
 
 
 class Unfinished:
@@ -238,17 +309,14 @@ class Unfinished:
         """
         if not self.path.exists():
             return Progress()
-        tensors, facts = read_tensors(self.path)
-        parts, device = by_part(tensors, PARTS, self.path), next(model.parameters()).device
-        for part in ("model", "best"):
-            check_shapes(model.state_dict(), parts[part], self.path)
+        parts, facts = read_state(self.path, model, ("best",))
+        device = next(model.parameters()).device
+        check_shapes(model.state_dict(), parts["best"], self.path)
         progress = self._progress(facts, {name: tensor.to(device) for name, tensor in parts["best"].items()})
         self._check_same(facts["about"])
-        restore_optimizer(optimizer, parts["optimizer"], self.path)
+        restore_training(self.path, parts, model, optimizer, generator)
         for group, lr in zip(optimizer.param_groups, facts["lr"]):
             group["lr"] = lr
-        model.load_state_dict(parts["model"])
-        restore_generators(parts["generator"], device, self.path, generator)
         # A file that was written before factors were kept has none; the training then finds it again.
         if scaler is not None and facts.get("scaler") is not None:
             restore_scaler(scaler, facts["scaler"], self.path)
@@ -280,13 +348,7 @@ class Unfinished:
             model, optimizer, generator, scaler: as :meth:`restore` takes them, between two epochs.
             progress: at least one epoch.
         """
-        device, best = next(model.parameters()).device, cast(Best, progress.best)
-        contents = {
-            "model": model.state_dict(),
-            "best": best.weights,
-            "optimizer": optimizer_tensors(optimizer),
-            "generator": generator_tensors(device, generator),
-        }
+        best = cast(Best, progress.best)
         facts = {
             "about": self.about,
             "history": [asdict(epoch) for epoch in progress.history],
@@ -297,9 +359,8 @@ class Unfinished:
             "lr": [group["lr"] for group in optimizer.param_groups],
             "scaler": None if scaler is None else scaler_facts(scaler),
         }
-        tensors = {f"{part}/{name}": tensor for part, content in contents.items() for name, tensor in content.items()}
         make_folder(self.path.parent, "out")
-        write_tensors(self.path, tensors, facts)
+        write_state(self.path, model, optimizer, facts, generator=generator, parts={"best": best.weights})
         self.saved_at = time.perf_counter()
 
     def remove(self) -> None:

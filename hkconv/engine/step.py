@@ -7,24 +7,23 @@ Python.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from hkconv.engine.distributed import Processes
+from hkconv.engine.distributed import ALONE, Processes
 from hkconv.engine.guard import Rewind
-from hkconv.engine.task import Task
+from hkconv.engine.task import Objective
 from hkconv.errors import InputError
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """The forward and backward pass of a step, and its update.
+    """Autocast of the forward pass, and the scale of the loss in float16.
 
     Float16 has five bits of exponent: gradients below 6e-8 vanish in it. Therefore the loss is multiplied by a factor
     as large as it can be, and gradients are divided by it in float32. A step whose gradients overflow is left out and
@@ -40,22 +39,23 @@ class Precision:
         self.device, self.half = device, HALVES.get(name)
         self.scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
 
-    def loss(self, model: torch.nn.Module, task: Task, batch: Any) -> Tensor:
-        """The mean loss of a batch, with gradient."""
+    def loss(self, model: torch.nn.Module, task: Objective, batch: Any) -> Tensor:
+        """Return the loss of a batch, with gradient."""
         if self.half is None:
             return task.loss(model, batch)
         # A step uses each weight once, and a CUDA graph must not hold a copy from outside of it: no cache.
         with torch.autocast(self.device.type, self.half, cache_enabled=False):
             return task.loss(model, batch)
 
-    def update(self, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-        """Step down the gradient of a loss."""
-        optimizer.zero_grad()
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss to what parameters have."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Step down the gradient."""
         if self.scaler is None:
-            loss.backward()
             optimizer.step()
             return
-        self.scaler.scale(loss).backward()
         self.scaler.step(optimizer)
         self.scaler.update()
 
@@ -64,60 +64,118 @@ FULL = Precision("float32", torch.device("cpu"))
 """Everything as the model is, on any device."""
 
 
-def train_step(
-    model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, batch: Any, precision: Precision = FULL
-) -> Tensor:
-    """Take one step.
+class Step:
+    r"""One step: the gradient of some batches together, summed over ranks, clipped, and an update.
+
+    Of every batch each rank has a part. With :math:`L_r` the mean loss of the part of rank :math:`r` and :math:`w_r` of
+    how many answers it is the mean,
+
+    .. math::
+        L = \frac{\sum_r w_r L_r}{\sum_r w_r}, \qquad \nabla L = \frac{\sum_r w_r \nabla L_r}{\sum_r w_r}.
+
+    But for rounding this is the step of one process on the whole batch, however uneven the parts are.
 
     Args:
         model: the network.
         task: what its loss is.
         optimizer: of the network's parameters.
-        batch: one of the task's.
-        precision: in which the step computes.
-
-    Returns:
-        The loss before the step, a 0-d tensor on the model's device that nobody has looked at yet.
+        precision: in which the step computes; several ranks take it in float32.
+        clip: the largest norm of the gradient of all parameters, as one vector; None for no limit.
+        processes: the ranks that take the step together.
+        runner: the network to call, such as a compiled one with the same parameters.
     """
-    loss = precision.loss(model, task, batch)
-    precision.update(optimizer, loss)
-    return loss.detach()
 
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        task: Objective,
+        optimizer: torch.optim.Optimizer,
+        *,
+        precision: Precision = FULL,
+        clip: float | None = None,
+        processes: Processes = ALONE,
+        runner: torch.nn.Module | None = None,
+    ):
+        self.model, self.task, self.optimizer, self.processes = model, task, optimizer, processes
+        self.precision, self.clip, self.runner = precision, clip, runner or model
 
-def shared_step(
-    model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, processes: Processes, batch: Any
-) -> Tensor:
-    r"""Take one step on a batch of which every process has a part,
+    def __call__(self, batches: Sequence[Any], lr: float | None = None) -> tuple[Tensor, Tensor | None]:
+        """Take the step.
 
-    .. math::
-        L = \frac{\sum_r w_r L_r}{\sum_r w_r}, \qquad \nabla L = \frac{\sum_r w_r \nabla L_r}{\sum_r w_r},
+        Args:
+            batches: on the model's device; None for one of which this rank has no part.
+            lr: learning rate, which a parameter group's ``stretch`` multiplies; None for that of the optimizer.
 
-    where :math:`L_r` is the mean loss of the part of process :math:`r` and :math:`w_r` of how many answers it is the
-    mean. But for rounding this is the step of one process on the whole batch.
+        Returns:
+            The loss before the step and, with a limit, the norm of its gradient before clipping: 0-d tensors on the
+            device, not synchronized with the host.
+        """
+        total = self.task.total_weight(batches)
+        self._clear()
+        losses = [self._accumulate(batch, total) for batch in batches]
+        loss = self._sum_parts(batches, losses, total)
+        return loss, self._update(lr)
 
-    Args:
-        model: the network, the same in all processes.
-        task: what its loss is.
-        optimizer: of the network's parameters.
-        processes: which take the step together.
-        batch: this process's part, None where it has none.
+    def unrecorded(self, batches: Sequence[Any], lr: float | None = None) -> tuple[Tensor, Tensor | None]:
+        """Take the step operation by operation, neither replayed nor compiled: hooks of the model are called."""
+        runner, self.runner = self.runner, self.model
+        try:
+            return Step.__call__(self, batches, lr)
+        finally:
+            self.runner = runner
 
-    Returns:
-        The loss of the whole batch before the step, a 0-d tensor that is the same in all processes.
-    """
-    parameters = [entry for group in optimizer.param_groups for entry in group["params"] if entry.requires_grad]
-    optimizer.zero_grad()
-    loss = weight = torch.zeros((), dtype=parameters[0].dtype, device=parameters[0].device)
-    if batch is not None:
-        weight = weight + task.weight(batch)
-        loss = weight * task.loss(model, batch)
-        loss.backward()
-    loss, weight = processes.sum_gradients(parameters, torch.stack([loss.detach(), weight])).unbind()
-    # No part may have an answer; then there is nothing to learn.
-    weight = weight.clamp(min=1)
-    torch._foreach_div_([parameter.grad for parameter in parameters], weight)
-    optimizer.step()
-    return loss / weight
+    def rate_changed(self) -> None:
+        """Heed that the optimizer has another learning rate."""
+
+    def _clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def _accumulate(self, batch: Any, total: int | Tensor | None) -> Tensor:
+        if batch is None:
+            return self._zero()
+        loss = self.precision.loss(self.runner, self.task, batch)
+        if total is not None:
+            loss = loss / total
+        elif self.processes.count > 1:
+            loss = (self._zero() + self.task.weight(batch)) * loss
+        self.precision.backward(loss)
+        return loss.detach()
+
+    def _sum_parts(self, batches: Sequence[Any], losses: list[Tensor], total: int | None) -> Tensor:
+        """Sum losses and gradients over batches and ranks."""
+        if self.processes.count == 1:
+            return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        parameters = self._parameters()
+        if total is not None:
+            return self.processes.sum_gradients(parameters, torch.stack(losses)).sum()
+        weight = self._zero() + sum(self.task.weight(batch) for batch in batches if batch is not None)
+        values = torch.stack([torch.stack(losses).sum(), weight])
+        loss, weight = self.processes.sum_gradients(parameters, values).unbind()
+        # No part may have an answer; then there is nothing to learn.
+        weight = weight.clamp(min=1)
+        # All of them got one by the sum.
+        torch._foreach_div_([cast(Tensor, parameter.grad) for parameter in parameters], weight)
+        return loss / weight
+
+    def _update(self, lr: float | None) -> Tensor | None:
+        if lr is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr * group.get("stretch", 1.0)
+        return self._clip_and_move()
+
+    def _clip_and_move(self) -> Tensor | None:
+        norm = None
+        if self.clip is not None:
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip, foreach=True)
+        self.precision.update(self.optimizer)
+        return norm
+
+    def _parameters(self) -> list[Tensor]:
+        return [entry for group in self.optimizer.param_groups for entry in group["params"] if entry.requires_grad]
+
+    def _zero(self) -> Tensor:
+        first = self._parameters()[0]
+        return torch.zeros((), dtype=first.dtype, device=first.device)
 
 
 # Libraries allocate and choose their algorithms in the first calls; a graph must find all of that done.
@@ -201,49 +259,118 @@ class Captured:
         return self.output.clone()
 
 
-class CapturedSteps:
-    """:func:`~hkconv.engine.step.train_step`, recorded at the first batch: of a full-batch task once for all that
-    come after it, of a graph task once for each batch that returns.
+class CapturedSteps(Step):
+    """Whole steps, recorded at the first batch: of a full-batch task once for all that come after it, of a graph task
+    once for each batch that returns. Arguments are those of :class:`Step`; the optimizer has ``capturable=True``,
+    and the model is in training mode when the first batch comes.
 
-    Args:
-        model: the network, in training mode when the first batch comes.
-        task: what its loss is.
-        optimizer: of the network's parameters, with ``capturable=True``.
-        precision: in which the step computes.
+    A graph goes on with the learning rate that it was recorded with: after a change steps are taken without one.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, precision: Precision = FULL
-    ):
-        self.model, self.task, self.optimizer, self.precision = model, task, optimizer, precision
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         # Graphs of an earlier training that nobody holds any more must not be taken down while a new one is recorded.
         gc.collect()
         self.pool = torch.cuda.graph_pool_handle()
         # By the identity of a batch, which is kept with it so that no other can take its place.
         self.recorded: dict[int, tuple[Any, Captured]] = {}
+        self.replays = True
 
-    def __call__(self, batch: Any) -> Tensor:
-        """Take one step on a batch; returns the loss before it."""
+    def __call__(self, batches: Sequence[Any], lr: float | None = None) -> tuple[Tensor, Tensor | None]:
+        if not self.replays:
+            return super().__call__(batches, lr)
+        (batch,) = batches
         key = 0 if isinstance(batch, tuple) else id(batch)
         if key not in self.recorded:
             self.recorded[key] = batch, self._capture(batch)
         held, captured = self.recorded[key]
         if isinstance(batch, tuple):
             _copy_changed(held, batch)
-        return captured()
+        return captured(), None
+
+    def rate_changed(self) -> None:
+        self.replays = False
 
     def _capture(self, batch: Any) -> Captured:
         rewind = Rewind(self.model, self.optimizer)
         rewind.save()
-        step = partial(train_step, self.model, self.task, self.optimizer, batch, self.precision)
         warm_ups = FURTHER_WARM_UPS if self.recorded else WARM_UPS
-        return Captured(step, self.model, rewind.restore, self.pool, warm_ups)
+        return Captured(lambda: Step.__call__(self, [batch])[0], self.model, rewind.restore, self.pool, warm_ups)
 
 
-def _copy_changed(held: tuple[Tensor, ...], batch: tuple[Tensor, ...]) -> None:
+def _copy_changed(held: tuple[Any, ...], batch: tuple[Any, ...]) -> None:
     for there, given in zip(held, batch):
-        if there is not given:
+        if isinstance(there, Tensor) and there is not given:
             there.copy_(given, non_blocking=True)
+
+
+class CapturedParts(Step):
+    """A step of batches that never return but have few shapes: one graph for the gradient of each shape, and one for
+    the update.
+
+    The learning rate, the weight and the batch are read from tensors that stay where they are, and gradients are summed
+    in tensors that do. What recording computes is taken back, random numbers too: a run that goes on from its state
+    records at other steps than one that was never stopped, and must not differ from it.
+
+    Arguments are those of :class:`Step`. A batch is a named tuple; the learning rates of the optimizer's groups are
+    tensors, and it has ``capturable=True``. The loss must not wait for the GPU.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.total = torch.ones((), device=next(self.model.parameters()).device)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.batches: dict[tuple[torch.Size, ...], Any] = {}
+        self.gradients: dict[tuple[torch.Size, ...], Captured] = {}
+        self.update: Captured | None = None
+        self.replays = True
+
+    def unrecorded(self, batches: Sequence[Any], lr: float | None = None) -> tuple[Tensor, Tensor | None]:
+        self.replays = False
+        try:
+            return super().unrecorded(batches, lr)
+        finally:
+            self.replays = True
+
+    def _clear(self) -> None:
+        torch._foreach_zero_(self._gradients())
+
+    def _accumulate(self, batch: Any, total: int | Tensor | None) -> Tensor:
+        if not self.replays:
+            return super()._accumulate(batch, total)
+        shapes = tuple(value.shape for value in batch if isinstance(value, Tensor))
+        if shapes not in self.gradients:
+            copies = (value.clone() if isinstance(value, Tensor) else value for value in batch)
+            self.batches[shapes] = held = type(batch)(*copies)
+            self.gradients[shapes] = self._capture(lambda: super(CapturedParts, self)._accumulate(held, self.total))
+        _copy_changed(self.batches[shapes], batch)
+        self.total.fill_(cast(int, total))
+        return self.gradients[shapes]()
+
+    def _update(self, lr: float | None) -> Tensor | None:
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(cast(float, lr) * group.get("stretch", 1.0))
+        if not self.replays:
+            return self._clip_and_move()
+        if self.update is None:
+            self.update = self._capture(self._clip_and_move)
+        return self.update()
+
+    def _capture(self, function: Callable[[], Any]) -> Captured:
+        rewind, gradients = Rewind(self.model, self.optimizer), [tensor.clone() for tensor in self._gradients()]
+        rewind.save()
+
+        def undo() -> None:
+            rewind.restore()
+            torch._foreach_copy_(self._gradients(), gradients)
+
+        return Captured(function, self.model, undo, self.pool)
+
+    def _gradients(self) -> list[Tensor]:
+        # All parameters have had one since the beginning.
+        return [cast(Tensor, parameter.grad) for parameter in self.model.parameters()]
 
 
 class CapturedMeasure:

@@ -7,7 +7,6 @@ run that goes on from there sees what it would have seen.
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hkconv.engine.distributed import ALONE, Processes
+from hkconv.engine.steps import Position
 from hkconv.errors import InputError
 from hkconv.language.corpus import Corpus
 from hkconv.models.translation.tokens import BEGIN, END, PAD
@@ -46,14 +46,6 @@ class Batch(NamedTuple):
     target: Tensor
     target_tokens: int
     tokens: int
-
-
-@dataclass(frozen=True)
-class Position:
-    """A place in the data: the next batch is number ``batch`` of epoch ``epoch``, both from 0."""
-
-    epoch: int = 0
-    batch: int = 0
 
 
 class Buckets:

@@ -156,7 +156,9 @@ def tokenizer_digest(tokenizer: "Tokenizer") -> str:
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
-def write_weights(folder: Path, model: Seq2Seq, tokenizer: "Tokenizer", step: int, validation_loss: float) -> None:
+def write_weights(
+    folder: Path, model: torch.nn.Module, tokenizer: "Tokenizer", step: int, validation_loss: float
+) -> None:
     """Keep the weights of a step."""
     path = make_folder(folder / WEIGHTS_FOLDER, "out") / f"step-{step:06d}.safetensors"
     facts = {"step": step, "validation_loss": validation_loss, **vocabulary_facts(tokenizer)}

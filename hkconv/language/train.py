@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hkconv.data.parallel_text import find_parallel_text
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.distributed import Processes, joined
 from hkconv.engine.files import is_empty, remove_parts
 from hkconv.engine.reproducibility import deterministic_algorithms
+from hkconv.engine.steps import Steps, StepSettings
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
-from hkconv.language.captured_step import check_capture
 from hkconv.language.corpus import Corpus, encode_corpus
 from hkconv.language.recipe import TranslationRecipe, check_resumed
+from hkconv.language.task import TranslationTask, make_step
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
-from hkconv.language.trainer import Trainer, Watcher
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -52,60 +53,63 @@ class Training:
     guard: str | None = None
 
 
-def train_translator(recipe: TranslationRecipe, watcher: Watcher | None = None, *, resume: bool = False) -> Training:
+def train_translator(recipe: TranslationRecipe, callback: Callback | None = None, *, resume: bool = False) -> Training:
     """Train a translator, or go on with its training.
 
     A new run reads all of its text before it writes anything. Ctrl-C ends it in order, its last step kept. If a number
-    is not finite, some steps are taken again with half the learning rate, once; see :mod:`hkconv.language.guard`.
+    is not finite, some steps are taken again with half the learning rate, once; see :mod:`hkconv.engine.guard`.
 
     Args:
         recipe: what to train.
-        watcher: told of every stage.
+        callback: told of every stage.
         resume: go on with the run in ``recipe.out``.
     """
     with joined() as processes:
-        return _train(recipe, watcher if processes.is_first else None, resume, processes)
+        return _train(recipe, callback if processes.is_first else None, resume, processes)
 
 
-def _train(recipe: TranslationRecipe, watcher: Watcher | None, resume: bool, processes: Processes) -> Training:
-    watcher = watcher or Watcher()
+def _train(recipe: TranslationRecipe, callback: Callback | None, resume: bool, processes: Processes) -> Training:
+    callback = callback or Callback()
     deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
     device = processes.find_device(recipe.device)
-    if recipe.capture:
-        check_capture(device)
-    folder = processes.first(lambda: _continued_folder(recipe, watcher) if resume else _begin(recipe, watcher))
+    if recipe.capture and device.type != "cuda":
+        raise InputError(f"capture needs a CUDA device, got {device.type}")
+    folder = processes.first(lambda: _continued_folder(recipe, callback) if resume else _begin(recipe, callback))
     processes.goes_on = f"hkconv translate train --resume {folder}"
-    watcher.told(f"run {folder}")
+    callback.told(f"run {folder}")
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
     train, valid = (
-        processes.in_turn(partial(_load_buckets, recipe, part, folder, tokenizer, watcher, processes))
+        processes.in_turn(partial(_load_buckets, recipe, part, folder, tokenizer, callback, processes))
         for part in ("train", "valid")
     )
     interrupted = False
     with deterministic_algorithms(recipe.deterministic):
-        trainer = Trainer(recipe, folder, tokenizer, train, valid, device, watcher, processes)
+        task = TranslationTask(recipe, folder, tokenizer, train, valid, device)
+        settings = StepSettings(recipe.steps, recipe.accumulate, recipe.log_every, recipe.validate_every)
+        files = folder / runs.STATE_FILE, folder / runs.LOG_FILE
+        steps = Steps(task, make_step(task, processes), settings, *files, callback)
         try:
-            trainer.run(deadline)
+            steps.run(deadline)
         except KeyboardInterrupt:
             interrupted = True
-    step, guard = trainer.progress.step, trainer.progress.guard
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    step, guard = steps.progress.step, steps.recovery
+    parameters = sum(parameter.numel() for parameter in steps.model.parameters())
     best = runs.best_of(runs.list_weights(folder))
     where = processes.describe(device)
     return Training(folder, step, step >= recipe.steps, interrupted, best, parameters, where, guard)
 
 
-def _begin(recipe: TranslationRecipe, watcher: Watcher) -> Path:
+def _begin(recipe: TranslationRecipe, callback: Callback) -> Path:
     """A new folder with the configuration that makes it a run and goes on wherever it is killed, and a tokenizer."""
     folder = _new_folder(recipe)
-    tokenizer = _first_tokenizer(recipe, watcher)
+    tokenizer = _first_tokenizer(recipe, callback)
     runs.build_model(recipe, tokenizer)
     runs.write_config(folder, recipe)
     save_tokenizer(tokenizer, folder / runs.TOKENIZER_FILE)
     return folder
 
 
-def _first_tokenizer(recipe: TranslationRecipe, watcher: Watcher) -> "Tokenizer":
+def _first_tokenizer(recipe: TranslationRecipe, callback: Callback) -> "Tokenizer":
     train, valid = (find_parallel_text(text, recipe.source, recipe.target) for text in (recipe.train, recipe.valid))
     # Read to their ends, so that whatever is wrong with them is known before a folder is made.
     for text in (train, valid):
@@ -114,7 +118,7 @@ def _first_tokenizer(recipe: TranslationRecipe, watcher: Watcher) -> "Tokenizer"
         tokenizer, origin = learn_tokenizer(train, recipe.merges), f"{train.source} and {train.target}"
     else:
         tokenizer, origin = load_tokenizer(Path(recipe.bert) / runs.TOKENIZER_FILE), recipe.bert
-    watcher.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {origin}")
+    callback.told(f"vocabulary of {tokenizer.get_vocab_size():,} tokens from {origin}")
     return tokenizer
 
 
@@ -129,7 +133,7 @@ def _new_folder(recipe: TranslationRecipe) -> Path:
     return folder
 
 
-def _continued_folder(recipe: TranslationRecipe, watcher: Watcher) -> Path:
+def _continued_folder(recipe: TranslationRecipe, callback: Callback) -> Path:
     if recipe.out is None:
         raise InputError("out must name the folder of the run to resume")
     folder = Path(recipe.out)
@@ -138,7 +142,7 @@ def _continued_folder(recipe: TranslationRecipe, watcher: Watcher) -> Path:
     runs.write_config(folder, recipe)
     remove_parts(folder)
     if not (folder / runs.TOKENIZER_FILE).exists():
-        save_tokenizer(_first_tokenizer(recipe, watcher), folder / runs.TOKENIZER_FILE)
+        save_tokenizer(_first_tokenizer(recipe, callback), folder / runs.TOKENIZER_FILE)
     return folder
 
 
@@ -147,7 +151,7 @@ def _load_buckets(
     part: str,
     folder: Path,
     tokenizer: "Tokenizer",
-    watcher: Watcher,
+    callback: Callback,
     processes: Processes,
 ) -> Buckets:
     """The training or validation data, encoded where the run does not have it yet."""
@@ -157,9 +161,9 @@ def _load_buckets(
         encode_corpus(text, tokenizer, recipe.max_length, corpora, part)
     corpus = Corpus(corpora, part)
     info = corpus.info
-    watcher.told(f"{part}: {info.pairs:,} pairs, {info.tokens:,} tokens")
+    callback.told(f"{part}: {info.pairs:,} pairs, {info.tokens:,} tokens")
     if info.report is not None:
-        watcher.told(f"{part}: {info.report}")
+        callback.told(f"{part}: {info.report}")
     # Validation is not captured, and need not pay for rows that count for nothing.
     is_filled = recipe.capture and part == "train"
     return Buckets(corpus, recipe.batch_tokens, fill=is_filled, processes=processes)

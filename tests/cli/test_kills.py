@@ -21,8 +21,8 @@ from toy_translation import SMALL, write_toy
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.files import is_part
 from hkconv.engine.state import FILE
+from hkconv.engine.steps import read_log
 from hkconv.experiments import store
-from hkconv.language.log import read_log
 
 TABLE = """\
 metric: accuracy

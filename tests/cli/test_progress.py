@@ -5,7 +5,7 @@ from rich.console import Console
 
 from hkconv.cli.progress import TableProgress, TrainProgress, TranslationProgress, duration
 from hkconv.engine.loop import Epoch
-from hkconv.language.log import LogEntry
+from hkconv.engine.steps import LogEntry
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.summary import Cell
 
@@ -44,9 +44,9 @@ def test_a_terminal_sees_loss_and_validation_metric_of_a_training(terminal):
 
 def test_a_terminal_sees_speed_and_the_latest_validation_loss_of_a_translator(terminal):
     with TranslationProgress() as progress:
-        progress.started(0, 400)
+        progress.steps_started(0, 400)
         for step, validation_loss in ((100, 3.21), (150, None)):
-            progress.logged(LogEntry(step, 4.5678, 1.0, 1e-3, 0, 1000, 2.0, 98765.4, validation_loss))
+            progress.steps_logged(LogEntry(step, 4.5678, 1.0, 1e-3, 0, 1000, 2.0, 98765.4, validation_loss))
         progress.progress.refresh()
         shown = terminal.getvalue()
     assert "150/400" in shown

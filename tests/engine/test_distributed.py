@@ -18,10 +18,10 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
 from hkconv.engine.distributed import NAMES, LostProcessError, Place, Processes, find_place, joined
 from hkconv.engine.settings import Settings
+from hkconv.engine.steps import read_log
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
 from hkconv.language.corpus import Corpus
-from hkconv.language.log import read_log
 from hkconv.language.runs import load_run, read_tensors
 from hkconv.language.train import train_translator
 from hkconv.models import MLP
@@ -143,7 +143,10 @@ def test_a_stopped_translation_of_two_processes_goes_on_as_if_nothing_had_been(t
 
 def test_processes_go_back_together_and_say_what_one_of_them_saw(two):
     fault = two[0]["fault"]
-    assert "became nan in step 5; first not finite: the output of module 'encoder.0.feedforward';" in fault["guard"]
+    assert (
+        "became nan in step 5; first not finite: the output of module 'encoder.0.feedforward' in step 5;"
+        in fault["guard"]
+    )
     assert [entry["step"] for entry in fault["curve"]] == [3, 6]
     # Noam's rate rises linearly here: twice as far, half of it.
     assert fault["curve"][1]["lr"] == pytest.approx(fault["curve"][0]["lr"])

@@ -6,11 +6,11 @@ import torch
 from watching import SpoilGradient, needs_cuda
 
 from hkconv.engine.guard import DivergenceError, Rewind, Watch, first_non_finite, largest_parameter
-from hkconv.engine.loop import _Trainer
+from hkconv.engine.loop import Epochs
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
-from hkconv.engine.step import train_step
+from hkconv.engine.step import Step
 from hkconv.engine.task import Score
 from hkconv.models import create
 from hkconv.tasks.fitting import fit
@@ -134,7 +134,7 @@ def epoch(model, task, optimizer):
     """The losses of one epoch, which count in a buffer too."""
     model.train()
     model.seen += 1
-    return [train_step(model, task, optimizer, batch).item() for batch in task.batches()]
+    return [Step(model, task, optimizer)([batch])[0].item() for batch in task.batches()]
 
 
 def test_samples_of_neighbours_come_again(tree):
@@ -281,14 +281,12 @@ def test_what_follows_is_the_same_training_with_half_the_rate(marked):
     found = fit(model, marked, marked.splits[0], SETTINGS, poison)
     seed_everything(1)
     task = make_task(marked, marked.splits[0], next(plain.parameters()), batch_size=5)
-    trainer = _Trainer(plain, task, SETTINGS)
-    expected = []
+    epochs = Epochs(plain, task, SETTINGS)
     for number in range(1, 7):
         if number == 3:
-            trainer.optimizer.param_groups[0]["lr"] = 0.01
-        loss, score = trainer.run_epoch(number)
-        expected.append((number, loss, score.loss, score.metric))
-    assert [(e.number, e.loss, e.val_loss, e.val_metric) for e in found.history] == expected
+            epochs.optimizer.param_groups[0]["lr"] = 0.01
+        epochs.loop.run_window()
+    assert found.history == epochs.progress.history
 
 
 def test_the_second_fault_ends_the_training_with_its_best_weights(marked):
@@ -340,7 +338,7 @@ def test_a_fault_that_does_not_come_again_is_recovered_from_too(marked):
     model = make_model(marked)
     poison = Poison(model.network.lins[0], SPOILERS["output"], from_epoch=2, times=1).see(model)
     result = fit(model, marked, marked.splits[0], SETTINGS, poison)
-    assert "first not finite: nothing, when the epoch was trained once more; went back" in result.guard
+    assert "first not finite: nothing, when the steps were taken once more; went back" in result.guard
 
 
 @needs_cuda

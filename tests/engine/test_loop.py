@@ -6,9 +6,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from watching import Operations, needs_cuda
 
 from hkconv.data import hide_test
-from hkconv.engine import loop
+from hkconv.engine.loop import Epochs
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
+from hkconv.engine.step import Step
 from hkconv.engine.task import Score
 from hkconv.errors import InputError
 from hkconv.models import create
@@ -131,7 +132,7 @@ def test_interrupt_before_the_first_epoch_has_nothing_to_keep(tree, monkeypatch)
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "train_step", interrupt)
+    monkeypatch.setattr(Step, "__call__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fit(make_model(tree), tree, tree.splits[0], QUICK)
 
@@ -160,10 +161,10 @@ def test_an_interrupt_within_an_epoch_keeps_the_best_weights(molecules, monkeypa
         steps.append(1)
         if len(steps) == 13:
             raise KeyboardInterrupt
-        return train_step(*arguments)
+        return take_step(*arguments)
 
-    train_step = loop.train_step
-    monkeypatch.setattr(loop, "train_step", interrupted)
+    take_step = Step.__call__
+    monkeypatch.setattr(Step, "__call__", interrupted)
     model = make_model(molecules)
     result = fit(model, molecules, molecules.splits[0], Settings(epochs=5, batch_size=5))
     assert result.interrupted
@@ -237,15 +238,15 @@ def test_an_epoch_on_the_gpu_waits_only_at_its_end(kind, name, request):
     dataset = request.getfixturevalue(kind)
     model = make_model(dataset, name, dropout=0.2).cuda()
     task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
-    trainer = loop._Trainer(model, task, Settings())
-    trainer.run_epoch(1)
+    epochs = Epochs(model, task, Settings())
+    epochs.loop.run_window()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        trainer.rewind.save()
+        epochs.loop.rewind.save()
         model.train()
         for batch in task.batches():
-            trainer.step(batch)
-        trainer.measure()
+            epochs.loop.step([batch])
+        epochs.measure()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

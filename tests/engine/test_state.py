@@ -28,6 +28,7 @@ from hkconv.engine.state import (
     restore_optimizer,
     write_tensors,
 )
+from hkconv.engine.step import Step
 from hkconv.errors import InputError
 from hkconv.models import create
 from hkconv.tasks.fitting import fit
@@ -218,18 +219,18 @@ def test_an_interrupt_in_the_middle_of_an_epoch_takes_it_back(molecules, tmp_pat
     whole = train(molecules)
     steps = []
 
-    def interrupted(model, *arguments):
+    def interrupted(taken, *arguments):
         steps.append(1)
         if len(steps) == step:
             with torch.no_grad():
-                for parameter in model.parameters():
+                for parameter in taken.model.parameters():
                     parameter.add_(1)
             raise KeyboardInterrupt
-        return train_step(model, *arguments)
+        return take_step(taken, *arguments)
 
-    train_step = loop.train_step
+    take_step = Step.__call__
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "train_step", interrupted)
+        patch.setattr(Step, "__call__", interrupted)
         result, _ = train(molecules, Unfinished(tmp_path))
     assert (result.interrupted, result.epochs) == (True, (step - 1) // 4)
     assert_equal(train(molecules, Unfinished(tmp_path)), whole)

@@ -1,25 +1,23 @@
-from functools import partial
-
 import pytest
 import torch
 from watching import needs_cuda
 
 from hkconv.data import hierarchy, load
 from hkconv.engine.guard import Rewind
-from hkconv.engine.loop import _Trainer
+from hkconv.engine.loop import Epochs
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
 from hkconv.engine.step import (
-    FULL,
     HALVES,
     CapturedMeasure,
     CapturedSteps,
     CaptureRefusedError,
     Precision,
+    Step,
     check_capture,
-    train_step,
 )
+from hkconv.engine.task import Objective
 from hkconv.errors import InputError
 from hkconv.models import MLP, MODELS, create
 from hkconv.tasks.fitting import fit
@@ -32,7 +30,8 @@ def test_a_step_gives_the_loss_before_it_and_goes_down(tree):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     (batch,) = task.batches()
     before = task.loss(model, batch)
-    loss = train_step(model, task, optimizer, batch)
+    loss, norm = Step(model, task, optimizer)([batch])
+    assert norm is None
     assert torch.equal(loss, before)
     assert not loss.requires_grad
     assert task.loss(model, batch) < before
@@ -126,11 +125,17 @@ def test_a_captured_step_in_half_precision_equals_the_plain_one(tree, form):
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
+class Thrice(Objective):
+    def loss(self, model, batch):
+        return 3 * batch
+
+
 def test_gradients_do_not_pile_up():
     weight = torch.nn.Parameter(torch.tensor(1.0))
-    optimizer = torch.optim.SGD([weight], lr=0.0)
+    model = torch.nn.ParameterList([weight])
+    step = Step(model, Thrice(), torch.optim.SGD([weight], lr=0.0))
     for _ in range(2):
-        FULL.update(optimizer, 3 * weight)
+        step([weight])
         assert weight.grad == 3
 
 
@@ -138,7 +143,7 @@ def test_gradients_too_small_for_fp16_survive():
     """1e-9 is nothing in fp16; times the factor it is something."""
     layer, x = torch.nn.Linear(1, 1, bias=False), torch.ones(1, 1)
 
-    class Tiny:
+    class Tiny(Objective):
         def loss(self, model, batch):
             return 1e-9 * model(batch).float().sum()
 
@@ -148,7 +153,7 @@ def test_gradients_too_small_for_fp16_survive():
         precision.scaler = precision.scaler if scaled else None
         torch.nn.init.ones_(layer.weight)
         optimizer = torch.optim.SGD(layer.parameters(), lr=1e8)
-        precision.update(optimizer, precision.loss(layer, Tiny(), x))
+        Step(layer, Tiny(), optimizer, precision=precision)([x])
         moved.append(1 - layer.weight.item())
     assert moved == [0, pytest.approx(0.1, rel=1e-3)]
 
@@ -157,11 +162,11 @@ def test_a_scaled_loss_may_overflow_without_a_fault(molecules):
     """Steps with infinite gradients are left out in fp16, which is how its factor is found."""
     model = make_model(molecules, "mlp")
     task = make_task(molecules, molecules.splits[0], next(model.parameters()), batch_size=5)
-    trainer = _Trainer(model, task, Settings(precision="fp16", batch_size=5))
-    trainer.precision.scaler = trainer.rewind.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
-    trainer.run_epoch(1)
-    assert trainer.guard.recovery is None
-    assert trainer.precision.scaler.get_scale() == 2.0**115
+    epochs = Epochs(model, task, Settings(precision="fp16", batch_size=5))
+    epochs.precision.scaler = epochs.loop.rewind.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    epochs.loop.run_window()
+    assert epochs.recovery is None
+    assert epochs.precision.scaler.get_scale() == 2.0**115
 
 
 def test_the_factor_of_a_scaled_loss_goes_back_too(tree):
@@ -213,7 +218,7 @@ def make_training(dataset, name, lr, **config):
 
 
 def losses_of(task, step, count):
-    return [step(batch).item() for _ in range(count) for batch in task.batches()]
+    return [step([batch])[0].item() for _ in range(count) for batch in task.batches()]
 
 
 @needs_cuda
@@ -242,7 +247,7 @@ def test_recording_leaves_no_trace_in_the_training(tree, name):
     model, task, step = make_training(tree, name, 0.01, dropout=0.0)
     (batch,) = task.batches()
     expected = task.loss(model, batch).item()
-    assert step(batch).item() == pytest.approx(expected, rel=1e-5)
+    assert step([batch])[0].item() == pytest.approx(expected, rel=1e-5)
     assert {state["step"].item() for state in step.optimizer.state.values()} == {1.0}
 
 
@@ -258,7 +263,7 @@ def test_steps_on_batches_that_return_are_those_without_recording(molecules, nam
         torch.manual_seed(0)
         model, task, step = make_training(molecules, name, 0.01, dropout=0.0)
         if not captured:
-            step = partial(train_step, model, task, step.optimizer)
+            step = Step(model, task, step.optimizer)
         curves.append(losses_of(task, step, 12))
     assert curves[0] == pytest.approx(curves[1], rel=1e-5)
     assert curves[0][0] != pytest.approx(curves[0][-1], rel=1e-2)
@@ -275,7 +280,7 @@ def test_a_replay_never_waits(links, name):
     try:
         for _ in range(3):
             for batch in task.batches():
-                step(batch)
+                step([batch])
             measure()
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -7,12 +7,12 @@ from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 from toy_translation import toy_recipe
 
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.state import read_tensors
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.runs import list_weights, load_run
 from hkconv.language.train import train_translator
-from hkconv.language.trainer import Watcher
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_the_latest_weights_and_the_best_are_kept(tmp_path):
     recipe = toy_recipe(tmp_path, keep=2, validate_every=1, steps=12, lr=200.0, clip=100.0)
     losses = {}
 
-    class Recorder(Watcher):
-        def logged(self, entry):
+    class Recorder(Callback):
+        def steps_logged(self, entry):
             losses[entry.step] = entry.validation_loss
 
     folder = train_translator(recipe, Recorder()).folder

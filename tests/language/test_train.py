@@ -14,23 +14,23 @@ import torch
 from toy_translation import make_pairs, toy_options, toy_recipe, write_pairs
 
 from hkconv.data.parallel_text import find_parallel_text
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.state import read_tensors
+from hkconv.engine.steps import read_log
 from hkconv.errors import InputError
 from hkconv.language.batches import Buckets
 from hkconv.language.beam import BeamSettings
 from hkconv.language.corpus import Corpus
-from hkconv.language.log import read_log
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
 from hkconv.language.runs import build_model, load_run
 from hkconv.language.tokenizer import load_tokenizer, save_tokenizer
 from hkconv.language.train import train_translator
-from hkconv.language.trainer import Watcher
 from hkconv.language.translate import Translator
 from hkconv.models.translation import TRANSLATION_MODELS
 
 
-class Recorder(Watcher):
+class Recorder(Callback):
     def __init__(self):
         self.texts = []
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -5,15 +6,71 @@ import torch
 from toy_translation import toy_recipe
 from watching import needs_cuda
 
+from hkconv.engine import step as engine_step
+from hkconv.engine.step import CapturedParts, Step
+from hkconv.engine.steps import read_log
+from hkconv.engine.task import Objective
 from hkconv.errors import InputError
-from hkconv.language import captured_step
+from hkconv.geometry.lorentz import dist
 from hkconv.language.batches import Buckets
-from hkconv.language.captured_step import CapturedStep
-from hkconv.language.log import read_log
 from hkconv.language.loss import summed_loss
-from hkconv.language.step import Step
+from hkconv.language.task import make_optimizer, noam
 from hkconv.language.train import train_translator
 from hkconv.models.translation import create_translator
+
+
+class Smoothed(Objective):
+    """The loss of translation without a run."""
+
+    def loss(self, model, batch):
+        return summed_loss(model(batch.source, batch.target[:, :-1]), batch.target[:, 1:], 0.1)
+
+    def total_weight(self, batches):
+        return sum(batch.target_tokens for batch in batches)
+
+
+def make_step(kind, model):
+    return kind(model, Smoothed(), make_optimizer(model, capturable=kind is CapturedParts), clip=1.0)
+
+
+@pytest.mark.parametrize("dim, warmup, factor", [(64, 4000, 1.0), (512, 8000, 2.0)])
+def test_the_formula(dim, warmup, factor):
+    for step in (1, 2, 100, warmup - 1, warmup, warmup + 1, 10 * warmup):
+        rising = factor / math.sqrt(dim) * step / (warmup * math.sqrt(warmup))
+        falling = factor / math.sqrt(dim) / math.sqrt(step)
+        expected = rising if step < warmup else falling
+        assert noam(step, dim, warmup, factor) == pytest.approx(expected, rel=1e-12)
+
+
+def test_values_of_the_transformer_paper():
+    assert noam(4000, 512, 4000) == pytest.approx(6.9877e-4, rel=1e-4)
+    assert max(noam(step, 512, 4000) for step in range(1, 9000)) == noam(4000, 512, 4000)
+
+
+@pytest.mark.parametrize("name", ["hkn", "transformer"])
+def test_a_point_moves_as_far_as_a_vector_of_its_dimension(corpus, name):
+    """Adam's first step has the length of the learning rate in every coordinate, whatever the gradient."""
+    dim, lr = 8, 1e-3
+    torch.manual_seed(0)
+    model = create_translator(name, 200, dim, 2, 16, 1, max_length=64)
+    step = make_step(Step, model)
+    buckets = Buckets(corpus, 128)
+    before = {key: value.detach().clone() for key, value in model.named_parameters()}
+    step([buckets.load(buckets.shuffled(0, 0)[0])], lr)
+    after = dict(model.named_parameters())
+    tokens = after["embedding.tokens"]
+    has_gradient = tokens.grad.norm(dim=-1) > 1e-5
+    if name == "hkn":
+        moved = dist(before["embedding.tokens"], tokens.detach())
+    else:
+        moved = (before["embedding.tokens"] - tokens.detach()).norm(dim=-1)
+    assert has_gradient.any()
+    torch.testing.assert_close(
+        moved[has_gradient], torch.full_like(moved[has_gradient], lr * math.sqrt(dim)), rtol=0.02, atol=0
+    )
+    flat = next(key for key in before if key.startswith("encoder.0") and key.endswith("weight"))
+    largest = (after[flat] - before[flat]).abs().max().item()
+    assert largest == pytest.approx(lr, rel=0.02)
 
 
 class Recorded:
@@ -32,23 +89,19 @@ class Recorded:
 def gradient_of(kind, batches, monkeypatch):
     torch.manual_seed(0)
     model = create_translator("hkn", 200, 8, 2, 16, 1, dropout=0.3, max_length=64)
-
-    def batch_loss(batch):
-        return summed_loss(model(batch.source, batch.target[:, :-1]), batch.target[:, 1:], 0.1)
-
-    step = kind(model, batch_loss, clip=1.0)
+    step = make_step(kind, model)
     monkeypatch.setattr(step, "_update", lambda lr: torch.tensor(lr))
     losses = [step(batches[start : start + 2], 0.5)[0] for start in (0, 2)]
     return losses, [parameter.grad.clone() for parameter in model.parameters()]
 
 
 def test_recording_leaves_no_trace_in_gradients_and_random_numbers(corpus, monkeypatch):
-    monkeypatch.setattr(captured_step, "Captured", Recorded)
+    monkeypatch.setattr(engine_step, "Captured", Recorded)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
     buckets = Buckets(corpus, 128, fill=True)
     batches = [buckets.load(pairs) for pairs in buckets.shuffled(0, 0)[:4]]
     assert len({batch.source.shape for batch in batches}) > 1
-    expected, found = (gradient_of(kind, batches, monkeypatch) for kind in (Step, CapturedStep))
+    expected, found = (gradient_of(kind, batches, monkeypatch) for kind in (Step, CapturedParts))
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -57,10 +110,10 @@ def test_a_step_that_is_watched_records_nothing(corpus, monkeypatch):
     buckets = Buckets(corpus, 128, fill=True)
     batches = [buckets.load(pairs) for pairs in buckets.shuffled(0, 0)[:2]]
     found = []
-    for kind in (Step, CapturedStep):
+    for kind in (Step, CapturedParts):
         torch.manual_seed(0)
         model = create_translator("transformer", 200, 8, 2, 16, 1, dropout=0.3, max_length=64)
-        step = kind(model, lambda batch, model=model: model(batch.source, batch.target[:, :-1]).sum(), clip=1.0)
+        step = make_step(kind, model)
         # Adam that counts on a GPU takes no step on a CPU.
         monkeypatch.setattr(step, "_clip_and_move", lambda: torch.zeros(()))
         loss, _ = step.unrecorded(batches, 0.5)

@@ -1,19 +1,105 @@
-"""A training with a number that is not finite: what is named, what is taken again, and how it ends."""
-
+import json
 import signal
 from dataclasses import asdict, replace
 
 import pytest
 import torch
+from fuzzing import changed, damaged, fuzzed, input_errors_alone
+from hypothesis import strategies as st
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from toy_translation import SPOILT, prepared, spoils, toy_recipe
-from watching import SpoilGradient, needs_cuda
+from watching import Operations, SpoilGradient, needs_cuda
 
+from hkconv.engine.callbacks import Callback
 from hkconv.engine.guard import DivergenceError
+from hkconv.engine.loop import Loop
 from hkconv.engine.state import read_tensors, write_tensors
-from hkconv.language.log import read_log
-from hkconv.language.schedule import noam
+from hkconv.engine.steps import LogEntry, append_entry, forget_after, read_log
+from hkconv.language.task import noam
 from hkconv.language.train import train_translator
-from hkconv.language.trainer import Watcher
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums depend on how they are divided."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def entry(step):
+    return LogEntry(step, 1 / 3, 0.5, 1e-4, 0, 100, 2.5, 1e4, None if step % 2 else 0.1)
+
+
+def test_lines_come_back_exactly(tmp_path):
+    for step in (1, 2, 3):
+        append_entry(tmp_path / "log", entry(step))
+    assert read_log(tmp_path / "log") == [entry(1), entry(2), entry(3)]
+
+
+def test_steps_that_will_be_taken_again_are_forgotten(tmp_path):
+    path = tmp_path / "log"
+    forget_after(path, 0)
+    assert read_log(path) == []
+    for step in (1, 2, 3, 4):
+        append_entry(path, entry(step))
+    with path.open("a") as file:
+        file.write('{"step": 5, "los')
+    assert len(read_log(path)) == 4
+    forget_after(path, 2)
+    append_entry(path, entry(3))
+    assert [line.step for line in read_log(path)] == [1, 2, 3]
+
+
+@fuzzed(lines=st.lists(changed(asdict(entry(1))).map(json.dumps).map(str.encode) | damaged(b'{"step": 1}'), max_size=3))
+def test_whatever_a_log_holds_it_is_read_and_cut_back(tmp_path, lines):
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join(lines))
+    with input_errors_alone():
+        forget_after(path, 2)
+        assert all(found.step <= 2 for found in read_log(path))
+
+
+@pytest.mark.parametrize("model", ["transformer", "hybonet", "hkn"])
+def test_results_come_to_the_host_only_where_a_line_is_logged(tmp_path, monkeypatch, model):
+    """Every tensor that is read outside of logging would make the host wait for a GPU in each step."""
+    recipe = toy_recipe(tmp_path, model=model, steps=4, log_every=2, validate_every=100, accumulate=2)
+    lists = []
+
+    def tolist(tensor):
+        if tensor.is_floating_point():
+            lists.append(tuple(tensor.shape))
+        return original(tensor)
+
+    original = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", tolist)
+    seen = Operations()
+
+    def pause(*_):
+        seen.paused = True
+
+    def go_on(*_):
+        seen.paused = False
+
+    take_step, reads = Loop.take, []
+
+    def watched(*arguments):
+        # Optimizers count on the CPU and read only that.
+        hooks = register_optimizer_step_pre_hook(pause), register_optimizer_step_post_hook(go_on)
+        with seen:
+            take_step(*arguments)
+        for hook in hooks:
+            hook.remove()
+        reads.append(seen.reads)
+
+    monkeypatch.setattr(Loop, "take", watched)
+    train_translator(recipe)
+    assert reads == [0] * 4
+    assert seen.counts["aten.embedding_dense_backward"] > 0
+    # Two losses, two norms and the largest parameter.
+    assert lists == [(5,)] * 2
+
 
 # Lines after steps 3, 6 and 9; the last is a validation.
 PACE = {"dropout": 0.3, "steps": 9, "log_every": 3, "validate_every": 100}
@@ -21,7 +107,7 @@ PACE = {"dropout": 0.3, "steps": 9, "log_every": 3, "validate_every": 100}
 ONCE = (5, 8)
 # Then it goes on with step 4, and all of that comes again.
 TWICE = (*ONCE, 10, 13)
-FAULT = f"the training loss became nan in step 5; first not finite: the output of module {SPOILT!r}"
+FAULT = f"the training loss became nan in step 5; first not finite: the output of module {SPOILT!r} in step 5"
 RECOVERY = f"{FAULT}; went back to step 3 with half the learning rate"
 
 
@@ -29,7 +115,7 @@ class Killed(BaseException):
     """Ends a training as a kill does: nothing is done in order."""
 
 
-class Recorder(Watcher):
+class Recorder(Callback):
     """Hears what is told, and may end a training when it hears of the way back or of the line after it."""
 
     def __init__(self, killed_by=None):
@@ -40,7 +126,7 @@ class Recorder(Watcher):
         if text == self.killed_by:
             raise Killed
 
-    def logged(self, entry):
+    def steps_logged(self, entry):
         if entry.step == self.killed_by:
             raise Killed
 
@@ -121,7 +207,7 @@ def test_a_parameter_that_no_loss_shows(tmp_path):
 
     with prepared(prepare):
         training = train_translator(recipe_in(tmp_path, "spoilt"))
-    assert "a parameter became inf by step 6; first not finite: parameter 'extra' after step 5;" in training.guard
+    assert "a parameter became inf by step 6; first not finite: parameter 'extra' in step 5;" in training.guard
     assert state_of(training.folder)[0]["model/extra"] == 0
 
 
@@ -189,7 +275,7 @@ def test_an_interrupt_keeps_no_state_that_is_not_finite(tmp_path, ctrl_c_is_hear
 
 def test_nothing_finite_to_go_back_to(tmp_path):
     with prepared(lambda model: model.encoder_norm.weight.data.fill_(float("nan"))):
-        words = "parameter 'encoder_norm.weight' after step 0; there is no finite state to go back to; a smaller lr"
+        words = "parameter 'encoder_norm.weight' before step 1; there is no finite state to go back to; a smaller lr"
         with pytest.raises(DivergenceError, match=words):
             train_translator(recipe_in(tmp_path, "spoilt"))
 
@@ -203,7 +289,7 @@ def test_a_captured_training_is_recovered_too(tmp_path):
             super().told(text)
             factor.fill_(1)
 
-        def logged(self, entry):
+        def steps_logged(self, entry):
             if entry.step == 3:
                 factor.fill_(float("nan"))
 
