@@ -6,7 +6,7 @@ The options of ``train`` are the fields of :class:`~hkconv.language.recipe.Trans
 import inspect
 import shlex
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,13 +70,13 @@ def _resumed_recipe(folder: Path, given: dict[str, Any]) -> TranslationRecipe:
     from hkconv.language.runs import read_recipe
 
     # A limit of time was for that part of the run.
-    stored = {**read_recipe(folder).as_dict(), "minutes": None}
+    stored = {**read_recipe(folder).flat(), "minutes": None}
     return make_translation_recipe({**stored, **given, "out": str(folder)})
 
 
 def _train_signature() -> inspect.Signature:
     resume = option("resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False))
-    return inspect.Signature([*map(recipe_option, fields(TranslationRecipe)), resume])
+    return inspect.Signature([*map(recipe_option, TranslationRecipe.options().values()), resume])
 
 
 train.__signature__ = _train_signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect

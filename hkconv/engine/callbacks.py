@@ -213,7 +213,7 @@ class WandbLogger(Logger):
 
     def record(self, unit: str, number: int, numbers: dict[str, float | None]) -> None:
         if self.run is None:
-            config = None if self.recipe is None else self.recipe.as_dict()
+            config = None if self.recipe is None else self.recipe.flat()
             self.run = self.wandb.init(project="hkconv", name=_name(self.cell), dir=str(self.folder), config=config)
         self.run.log(_known(numbers), step=number)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from hkconv.engine.callbacks import LOGGERS
 from hkconv.errors import InputError
 from hkconv.options import Options, Rule, choice, flag, number, rule_field, text, whole
 
@@ -72,6 +73,7 @@ class RuntimeOptions(Options):
         keep_every: seconds from one checkpoint of an unfinished training to the next.
         data: folder of the datasets.
         out: folder for the results.
+        log: loggers besides CSV, see :func:`hkconv.engine.callbacks.make_loggers`.
     """
 
     device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
@@ -85,6 +87,15 @@ class RuntimeOptions(Options):
     )
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
+    log: tuple[str, ...] = rule_field(
+        (),
+        Rule(
+            tuple,
+            f"different names from {', '.join(LOGGERS)}",
+            lambda names: len(names) == len(set(names)) and set(names) <= set(LOGGERS),
+            f"Loggers besides metrics.csv, with commas: {', '.join(LOGGERS)}.",
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ from hkconv.data.molecules import Molecules
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.data.protocols import check_protocol
 from hkconv.engine.files import make_folder, write_bytes
+from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models import MODELS
 from hkconv.models.options import HKNOptions
@@ -63,7 +64,7 @@ PAPER_SYSTEMS = (
 # What a table says elsewhere, and what it says nothing about.
 _NOT_SETTINGS = {
     *("dataset", "task", "protocol", "split_file", "models", "num_splits", "seeds", "seed"),
-    *("device", "deterministic", "capture", "keep_every", "data", "out"),
+    *("deterministic", *RuntimeOptions.options()),
 }
 SETTINGS = tuple(name for name in Recipe.options() if name not in _NOT_SETTINGS)
 

@@ -15,8 +15,8 @@ from hkconv.tasks.summary import Cell
 TABLES = (*TRAINED_TABLES, RUNTIME)
 ALL = "all"
 
-# A record says elsewhere what it was trained with and on; where files lie says nothing about a result.
-_NOT_KEPT = {"models", "num_splits", "seeds", "device", "data", "out"}
+# A record says elsewhere which training of the recipe it is.
+_NOT_KEPT = {"models", "num_splits", "seeds"}
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def list_cells(
 def kept_fields(recipe: Recipe) -> dict[str, Any]:
     """What a record keeps of a training recipe: the fields that its model uses."""
     left_out = _NOT_KEPT if recipe.model.models == ("hkn",) else {*_NOT_KEPT, *HKNOptions.options()}
-    return {name: value for name, value in recipe.flat().items() if name not in left_out}
+    # A time depends on it.
+    kept = {**recipe.identity(), "capture": recipe.runtime.capture}
+    return {name: value for name, value in kept.items() if name not in left_out}
 
 
 def check_names(given: Collection[str], known: Iterable[str], what: str) -> None:

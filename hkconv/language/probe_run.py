@@ -78,7 +78,7 @@ def probe_run(
     form = find_text_form(run.tokenizer)
     facts = {
         "run": str(folder),
-        "recipe": run.recipe.as_dict(),
+        "recipe": run.recipe.flat(),
         "steps": run.steps,
         "treebank": {part: path.name for part, path in files.items()},
         "text_form": str(form),

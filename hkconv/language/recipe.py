@@ -4,19 +4,19 @@ It loads neither PyTorch nor a model, so that the command line can read its fiel
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from hkconv.errors import InputError, did_you_mean
+from hkconv.errors import InputError
 from hkconv.models.translation import TRANSLATION_MODELS
-from hkconv.options import check_fields, choice, flag, number, text, whole
+from hkconv.options import Options, choice, flag, number, text, whole
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
 FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationRecipe:
+class TranslationRecipe(Options):
     """The training of one translator; ``hkconv translate train --help`` says what each field is for."""
 
     train: str = text(None, "the common beginning of two files' names", "Training text: files TRAIN.en and TRAIN.de.")
@@ -56,29 +56,21 @@ class TranslationRecipe:
     out: str | None = text(None, "a folder", "Folder of the run; by default a new one in runs/.", optional=True)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if self.batch_tokens < self.max_length:
             raise InputError(f"batch_tokens must be at least max_length = {self.max_length}, got {self.batch_tokens}")
         if (self.model == "bibert") != (self.bert is not None):
             raise InputError(f"bert must name a folder for the model bibert, and for no other, got {self.bert!r}")
 
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON can hold them."""
-        return asdict(self)
-
 
 def make_translation_recipe(values: Mapping[str, Any]) -> TranslationRecipe:
     """A recipe from names and values; an :class:`InputError` names an unknown key with the nearest known one."""
-    known = [entry.name for entry in fields(TranslationRecipe)]
-    for key in values:
-        if key not in known:
-            raise InputError(f"unknown key {key!r} in the recipe; {did_you_mean(key, known)}")
-    return TranslationRecipe(**values)
+    return TranslationRecipe(**TranslationRecipe.flattened(values, "the recipe"))
 
 
 def check_resumed(stored: TranslationRecipe, wanted: TranslationRecipe) -> None:
     """Refuse a recipe that would make another run of the one it goes on with."""
-    for entry in fields(TranslationRecipe):
-        before, now = getattr(stored, entry.name), getattr(wanted, entry.name)
-        if entry.name not in FREE_ON_RESUME and before != now:
-            raise InputError(f"{entry.name} cannot change when a run is resumed: it has {before!r}, got {now!r}")
+    before, now = stored.flat(), wanted.flat()
+    for name in now:
+        if name not in FREE_ON_RESUME and before[name] != now[name]:
+            raise InputError(f"{name} cannot change when a run is resumed: it has {before[name]!r}, got {now[name]!r}")

@@ -126,7 +126,7 @@ def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
 def write_config(folder: Path, recipe: TranslationRecipe) -> None:
     """Begin a run: with this file a folder is one."""
     made_by = {"versions": versions(), "commit": source_commit()}
-    content = {"format_version": FORMAT_VERSION, "recipe": recipe.as_dict(), **made_by}
+    content = {"format_version": FORMAT_VERSION, "recipe": recipe.flat(), **made_by}
     write_json(make_folder(folder, "out") / CONFIG_FILE, content)
 
 

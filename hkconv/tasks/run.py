@@ -1,8 +1,9 @@
 """A whole run: every model of a recipe on every split with every seed, each training kept in a folder of its own.
 
-A run's folder holds ``recipe.json``, ``summary.json``, what :mod:`hkconv.tasks.building` keeps of own data, and for
-each training ``MODEL/splitI-seedJ/`` with ``model.safetensors``, ``config.json`` and, written last, ``metrics.json``;
-while it lasts, what :mod:`hkconv.engine.state` keeps of it.
+A run's folder holds ``recipe.json``, ``summary.json``, ``metrics.csv`` with every epoch, what
+:mod:`hkconv.tasks.building` keeps of own data, and for each training ``MODEL/splitI-seedJ/`` with
+``model.safetensors``, ``config.json`` and, written last, ``metrics.json``; while it lasts, what
+:mod:`hkconv.engine.state` keeps of it.
 """
 
 import os
@@ -19,7 +20,7 @@ import torch
 from hkconv import models
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.own.loading import is_own
-from hkconv.engine.callbacks import Callback
+from hkconv.engine.callbacks import Callback, Callbacks, make_loggers
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
 from hkconv.engine.devices import check_compiler
 from hkconv.engine.distributed import ALONE, Processes, joined
@@ -68,7 +69,6 @@ def train_run(recipe: Recipe, reporter: Callback | None = None, *, resume: bool 
 
 def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processes: Processes) -> RunSummary:
     started = time.perf_counter()
-    reporter = reporter or Callback()
     device = processes.find_device(recipe.runtime.device)
     if is_own(recipe.data.dataset):
         # A run is resumed and evaluated from other folders too.
@@ -79,6 +79,9 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
     _check_settings(recipe, dataset, device, processes)
     folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
     processes.goes_on = f"hkconv train --resume {folder}"
+    loggers = make_loggers(recipe.runtime.log, folder) if processes.is_first else []
+    # An interrupt may come from the reporter, and the epoch before it counts.
+    reporter = Callbacks([*loggers, reporter or Callback()])
     cells = list_cells(recipe)
     open_cells = [cell for cell in cells if cell not in results or results[cell].interrupted]
     if processes.is_first:
@@ -114,6 +117,8 @@ def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, proc
         check_capture(device, dataset.task, settings.groupings)
     if settings.compile:
         check_compiler()
+    # A package that is missing is named here, before there is a folder.
+    make_loggers(settings.log, Path())
     if processes.count > 1:
         if settings.precision != "float32":
             raise InputError(f"precision must be float32 with {processes.count} processes, got {settings.precision}")

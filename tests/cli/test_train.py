@@ -88,7 +88,7 @@ def test_a_recipe_without_an_option_of_then_has_the_defaults_of_now(hkconv):
     assert hkconv("train", "--recipe", "now.yaml", "--out", "now").exit_code == 0
     stored = json.loads(Path("now/recipe.json").read_text())
     same = make_recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=4, device="cpu")
-    assert {**stored, "out": None} == same.as_dict() and (stored["form"], stored["root"]) == ("views", False)
+    assert {**stored, "out": None} == same.flat() and (stored["form"], stored["root"]) == ("views", False)
     model, info = load_checkpoint("now/hkn/split0-seed0")
     assert info.config["form"] == "views" and isinstance(model.convs[0], HKBlock)
     assert json.loads(Path("now/hkn/split0-seed0/config.json").read_text())["format_version"] == 2

@@ -23,7 +23,8 @@ def test_every_system_on_every_split(recipes):
     ]
     assert len(cells) == len({cell.identity for cell in cells}) == 6
     gcn = cells[2].recipe
-    assert (gcn.models, gcn.lr, gcn.epochs, gcn.hidden_dim, gcn.deterministic) == (("gcn",), 0.005, 3, 4, True)
+    assert (gcn.model.models, gcn.model.hidden_dim) == (("gcn",), 4)
+    assert (gcn.optim.lr, gcn.optim.epochs, gcn.optim.deterministic) == (0.005, 3, True)
 
 
 def test_quick_cuts_down_and_is_another_cell(recipes):

@@ -145,8 +145,8 @@ def test_what_is_written_is_what_tables_then_train(order, monkeypatch):
     cells = {cell.variant: cell.recipe for cell in list_cells(read_table("node", order.recipes))}
     for label in ("HKN", "GCN"):
         best = found[label].best
-        assert cells[label] == replace(best.cells[0].recipe, device="auto")
-    assert cells["MLP"].dropout != cells["HKN"].dropout or found["HKN"].best.drawn == {}
+        assert cells[label] == best.cells[0].recipe.replace(device="auto")
+    assert cells["MLP"].model.dropout != cells["HKN"].model.dropout or found["HKN"].best.drawn == {}
 
 
 def test_some_datasets_have_a_budget_of_their_own(recipes):

@@ -6,7 +6,7 @@ from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 
 def test_a_recipe_survives_being_written():
     recipe = TranslationRecipe(train="a", valid="b", minutes=2, num_heads=2)
-    assert make_translation_recipe(recipe.as_dict()) == recipe
+    assert make_translation_recipe(recipe.flat()) == recipe
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_text_is_read_as_a_person_means_it():
         ("models", [1], "different names"),
         ("dataset", 5, "the name of a dataset"),
         ("out", "", "a folder or none"),
+        ("log", "tensorbord", "different names from tensorboard, wandb, mlflow"),
     ],
 )
 def test_a_value_that_cannot_be(key, value, accepted):
@@ -164,7 +165,7 @@ def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
         assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
     for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().flat()):
         assert upgraded(values) == values
-    assert make_recipe(upgraded(first_release.RECIPE)).flat() == {**first_release.RECIPE, "form": "paper"}
+    assert make_recipe(upgraded(first_release.RECIPE)).flat() == {**first_release.RECIPE, "form": "paper", "log": []}
 
 
 def test_every_default_of_the_first_release_that_is_another_today_is_known():

@@ -1,6 +1,8 @@
+import csv
 import json
 import os
 import signal
+import sys
 from dataclasses import asdict, replace
 
 import first_release
@@ -68,6 +70,21 @@ def test_every_training_is_kept_and_told_of(tree_for_every_name, tmp_path):
         assert metrics["test_metric"] == result.test_metric
         assert len(metrics["history"]) == 3
         load_checkpoint(cell, expected=result.model)
+
+
+def test_every_epoch_is_logged_and_a_resumed_run_repeats_none(tree_for_every_name, tmp_path):
+    assert train_run(quick(tmp_path / "run"), Recorder(interrupt_at=6)).interrupted
+    train_run(quick(tmp_path / "run"), resume=True)
+    with (tmp_path / "run" / "metrics.csv").open(newline="") as file:
+        rows = [(row["model"], row["split"], row["seed"], row["epoch"]) for row in csv.DictReader(file)]
+    assert rows == [(model, split, "0", epoch) for model in ("mlp", "gcn") for split in "01" for epoch in "123"]
+
+
+def test_a_logger_that_is_not_installed_is_named_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(InputError, match="the logger wandb needs the package wandb"):
+        train_run(quick(tmp_path / "run", log="wandb"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_on_samples_says_what_sampled(tree_for_every_name, tmp_path):
@@ -199,8 +216,8 @@ def test_a_recipe_of_the_first_release_is_read_as_what_it_was(tmp_path):
     stored = {**first_release.RECIPE, "hidden_dim": 6, "dropout": 0.7, "attention": "distance", "root": False}
     (tmp_path / "recipe.json").write_text(json.dumps(stored))
     found = read_recipe(tmp_path)
-    assert found.form == "paper"
-    assert {**found.as_dict(), "out": None} == {**stored, "form": "paper"}
+    assert found.model.hkn.form == "paper"
+    assert {**found.flat(), "out": None} == {**stored, "form": "paper", "log": []}
 
 
 def test_a_run_of_the_first_release_goes_on(tree_for_every_name, tmp_path):
