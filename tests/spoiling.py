@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+from hkconv.errors import InputError
 from hkconv.experiments.pool import SpoiledError
 
 
@@ -12,6 +13,11 @@ def number_of_process(job: str) -> int:
     if job == "spoil":
         raise SpoiledError
     return os.getpid()
+
+
+def refuse(job: object) -> None:
+    """Find fault with a job."""
+    raise InputError(f"{job} cannot be used")
 
 
 def sleep_long(file: str) -> None:

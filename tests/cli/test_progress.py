@@ -1,11 +1,13 @@
 import io
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from hkconv.cli.progress import TableProgress, TrainProgress, TranslationProgress, duration
+from hkconv.cli.progress import SearchProgress, TableProgress, TrainProgress, TranslationProgress, duration
 from hkconv.engine.loop import Epoch
 from hkconv.engine.steps import LogEntry
+from hkconv.experiments.tuner import SearchStep
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.summary import Cell
 
@@ -77,6 +79,19 @@ def test_a_pipe_gets_a_line_for_each_training(capsys):
         "node texas clean GCN split 1 seed 0 (4/10): failed: out of [memory]",
         "runtime texas clean GCN split 1 seed 0 (5/10): 12.5 ms an epoch",
     ]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_search_has_a_line_for_each_trial(request, capsys, is_terminal):
+    shown = request.getfixturevalue("terminal") if is_terminal else None
+    best = SimpleNamespace(number=0, value=0.5, state=SimpleNamespace(name="COMPLETE"))
+    worse = SimpleNamespace(number=1, value=0.25, state=SimpleNamespace(name="PRUNED"))
+    with SearchProgress() as progress:
+        progress.trial_ended(SearchStep(best, 1, 3, best))
+        progress.trial_ended(SearchStep(worse, 2, 3, best))
+    lines = shown.getvalue() if shown else capsys.readouterr().err
+    assert "trial 0 (1/3): validation 50.0 %, best 50.0 %, 0 s\n" in lines
+    assert "trial 1 (2/3): cut short at 25.0 %, best 50.0 %, 0 s\n" in lines
 
 
 def test_durations():

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from spoiling import number_of_process
+from spoiling import number_of_process, refuse
 
+from hkconv.errors import InputError
 from hkconv.experiments.pool import SPOILED, Lost, results_of
 
 
@@ -53,6 +54,13 @@ def test_ctrl_c_is_not_for_the_workers():
 def test_an_error_in_this_process_is_passed_on():
     with pytest.raises(ZeroDivisionError):
         list(results_of(lambda job: 1 / job, [0], 1))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_bad_input_is_an_error_here_wherever_it_was_found(processes):
+    with pytest.raises(InputError, match="this job cannot be used"):
+        list(results_of(refuse, ["this job"], processes))
+    assert multiprocessing.active_children() == []
 
 
 def test_a_spoiled_process_is_replaced_even_where_there_is_one():

@@ -20,7 +20,8 @@ from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset, Split, hierarchy
 from hkconv.errors import InputError
-from hkconv.experiments import studies, training
+from hkconv.experiments import studies, training, tuner
+from hkconv.experiments.pool import SPOILED, Lost
 from hkconv.experiments.studies import MACHINE
 from hkconv.experiments.tuner import plan_search, run_search
 from hkconv.models.options import OPTIONS_OF_PAPER
@@ -236,6 +237,16 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     assert [progress.done for progress in seen] == [1, 2]
     assert seen[1].best.value == result.best[0].value
     assert (tmp_path / "best.yaml").exists()
+
+
+@pytest.mark.parametrize("code, remedy", [(-9, "with fewer jobs"), (SPOILED, "without capture")])
+def test_a_worker_that_is_lost_ends_a_search_that_can_go_on(tmp_path, monkeypatch, code, remedy):
+    plan = plan_search(QUICK.replace(out=str(tmp_path)))
+    with monkeypatch.context() as patch:
+        patch.setattr(tuner, "results_of", lambda _, jobs, processes, **__: ((job, Lost(code)) for job in jobs))
+        with pytest.raises(InputError, match=rf"died \(exit code {code}\).* {remedy} goes on"):
+            run_search(plan, 2, jobs=2)
+    assert run_search(plan, 2).counts == {"complete": 2}
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
