@@ -256,9 +256,22 @@ def test_half_precision(hkconv):
 
 
 def test_every_field_of_a_recipe_is_an_option():
-    from dataclasses import fields
+    assert set(module.train.__signature__.parameters) == {*Recipe.options(), "recipe", "resume"}
 
-    assert set(module.train.__signature__.parameters) == {entry.name for entry in fields(Recipe)} | {"recipe", "resume"}
+
+def test_a_recipe_may_have_groups_and_options_go_before_it(hkconv):
+    text = "optim: {epochs: 2, lr: 0.5}\nmodel: {models: [mlp], hidden_dim: 4}\nnum_splits: 1\nruntime: {device: cpu}\n"
+    Path("nested.yaml").write_text(text)
+    assert hkconv("train", "--recipe", "nested.yaml", "--lr", "0.25", "--out", "run").exit_code == 0
+    stored = json.loads(Path("run/recipe.json").read_text())
+    assert [stored[name] for name in ("epochs", "lr", "models", "num_splits")] == [2, 0.25, ["mlp"], 1]
+
+
+def test_help_lists_the_options_by_group(hkconv):
+    lines = hkconv("train", "--help").stdout.splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    groups = ["Data options:", "Model options:", "Optim options:", "Runtime options:"]
+    assert titles == ["Arguments:", *groups, "Options:"]
 
 
 OF_PAPER = [

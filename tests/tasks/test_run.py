@@ -3,7 +3,7 @@ import json
 import os
 import signal
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import first_release
 import pytest
@@ -232,7 +232,7 @@ def test_a_run_of_the_first_release_goes_on(tree_for_every_name, tmp_path):
     assert recorder.events == ["hkn/split1-seed0", 1, 2]
     assert [result.test_loss for result in again.cells] == [result.test_loss for result in before.cells]
     with pytest.raises(InputError, match=r"form cannot change when a run is resumed: .* has 'paper', got 'views'"):
-        train_run(replace(first, form="views", root=False), resume=True)
+        train_run(first.replace(form="views", root=False), resume=True)
 
 
 def test_a_captured_run_can_go_on_where_nothing_is_captured(tree_for_every_name, tmp_path):
