@@ -18,7 +18,7 @@ def _are_models(names: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class HKNOptions(Options):
-    """What :class:`hkconv.models.HKN` alone can be told: its arguments, by their names."""
+    """Options of :class:`hkconv.models.HKN` alone: its arguments, by their names."""
 
     form: str = choice("views", ("views", "paper"), "HKN: three views of a neighbourhood, or the paper's layer alone.")
     kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
