@@ -29,7 +29,7 @@ from hkconv.language.loss import summed_loss
 from hkconv.language.task import make_optimizer
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import UNKNOWN
-from hkconv.ops.launch import Launcher
+from hkconv.ops.backends import Launcher
 
 RESULTS = Path(__file__).parent / "results"
 VOCABULARY, WIDTH, SMOOTHING, CLIP, LR = 10_000, 16, 0.1, 1.0, 1e-4

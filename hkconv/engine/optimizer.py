@@ -1,6 +1,6 @@
 """Riemannian Adam (Bécigneul and Ganea 2019): torch's own Adam, and beside it a step for points on a manifold.
 
-The points of one hyperboloid take their step together. It is computed at the origin, :mod:`hkconv.geometry.frames`: far
+The points of one hyperboloid take their step together. It is computed at the origin, :mod:`hkconv.geometry.maps`: far
 out, the coordinates of tangent vectors have no digits for their lengths.
 """
 
@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.geometry.frames import gradient_at_origin, turn
 from hkconv.geometry.manifold import Lorentz
-from hkconv.geometry.maps import exp_carried
+from hkconv.geometry.maps import exp_carried, gradient_at_origin, turn
 
 State = dict[str, Tensor]
 

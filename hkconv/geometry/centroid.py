@@ -58,7 +58,7 @@ def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: 
     r"""Weighted centroid :math:`\mathrm{HCent}(\{x_i\}, \nu) = s / (\sqrt{-k}\,|\,\|s\|_L\,|)`,
     :math:`s = \sum_i \nu_i x_i`.
 
-    It minimises the *squared Lorentzian distance* :math:`\sum_i \nu_i |x_i - \mu|_L^2`. The centroid of
+    It minimizes the *squared Lorentzian distance* :math:`\sum_i \nu_i |x_i - \mu|_L^2`. The centroid of
     nothing is the origin; where all weights vanish it is the unweighted centroid.
 
     Args:

@@ -1,6 +1,6 @@
 """Checks of what is handed to a layer: shapes always, membership in the manifold in debug mode.
 
-Debug mode reads the data, which synchronises a GPU and breaks a compiled graph, so it is off unless
+Debug mode reads the data, which synchronizes a GPU and breaks a compiled graph, so it is off unless
 ``HKCONV_DEBUG=1`` is set or the code runs inside ``with hkconv.debug():``.
 """
 
@@ -30,7 +30,7 @@ def debug(enabled: bool = True) -> Iterator[None]:
 
 
 def debugging() -> bool:
-    """Whether debug mode is on."""
+    """True where debug mode is on."""
     return _enabled and not torch.compiler.is_compiling()
 
 

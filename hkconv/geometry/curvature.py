@@ -49,7 +49,7 @@ def curvature_radius(curvature: Tensor | LearnedCurvature) -> Tensor: ...
 def curvature_radius(curvature: Curvature) -> float | Tensor:
     r"""The radius :math:`R = 1/\sqrt{-k}` of a hyperbolic space of curvature :math:`k < 0`.
 
-    A float is always checked. A tensor is checked where that costs no synchronisation (on the CPU,
+    A float is always checked. A tensor is checked where that costs no synchronization (on the CPU,
     outside a compiled graph); elsewhere a non-negative one shows as NaN.
     """
     if isinstance(curvature, LearnedCurvature):

@@ -6,10 +6,9 @@ coordinates, time first; leading dimensions broadcast.
 
 from hkconv.geometry.centroid import centroid
 from hkconv.geometry.distributions import wrapped_normal, wrapped_normal_log_prob
-from hkconv.geometry.hyperboloid import inner, lift, origin
+from hkconv.geometry.hyperboloid import from_klein, from_poincare, inner, lift, origin, to_klein, to_poincare
 from hkconv.geometry.maps import exp, exp0, log, log0, translate, transport
 from hkconv.geometry.relative import dist, ominus, oplus
-from hkconv.geometry.views import from_klein, from_poincare, to_klein, to_poincare
 
 __all__ = [
     "centroid",

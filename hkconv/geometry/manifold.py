@@ -9,8 +9,8 @@ from torch import Tensor
 
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius, curvature_value
-from hkconv.geometry.frames import to_origin
-from hkconv.geometry.norm import dot, safe_norm
+from hkconv.geometry.hyperboloid import dot, safe_norm
+from hkconv.geometry.maps import to_origin
 
 # A shape as geoopt takes it, in numbers or at once; and whether something holds and, if not, why.
 Size: TypeAlias = int | tuple[int, ...]

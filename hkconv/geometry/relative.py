@@ -1,4 +1,4 @@
-r"""Where one point is as seen from another: the single function behind every distance and every ⊖.
+r"""One point as seen from another: the single function behind every distance and every ⊖.
 
 The usual forms take the difference of two numbers of size :math:`e^{2r}` and in float32 are wrong by
 100 % at radius 8. Written with :math:`D = u_s - x_s`, :math:`S = u_s + x_s`, :math:`p = u_s \cdot x_s`
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature, curvature_radius
-from hkconv.geometry.norm import dot
+from hkconv.geometry.hyperboloid import dot
 
 
 def excess(x: Tensor, u: Tensor, curvature: Curvature = -1.0) -> Tensor:

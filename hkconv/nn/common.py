@@ -1,4 +1,4 @@
-"""What the layers share: their curvature, full precision under autocast, points that stay on the manifold, and the two
+"""Shared parts of the layers: curvature, full precision under autocast, points that stay on the manifold, and the two
 ends of edges."""
 
 from collections.abc import Iterable, Iterator

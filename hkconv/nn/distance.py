@@ -11,15 +11,15 @@ from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, exp0, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.common import full_precision, register_curvature, relift_
-from hkconv.ops.pieces import in_pieces
+from hkconv.ops.reference import in_pieces
 
 
 class HDistance(torch.nn.Module):
-    r"""Distances to trainable centres, :math:`\mathrm{HCDist}(x) = [d(x, c_1), \dots, d(x, c_\ell)]`.
+    r"""Distances to trainable centers, :math:`\mathrm{HCDist}(x) = [d(x, c_1), \dots, d(x, c_\ell)]`.
 
     Args:
         in_dim: dimension :math:`n` of the points.
-        out_features: number :math:`\ell` of centres. ``centers`` is a manifold parameter: train it with
+        out_features: number :math:`\ell` of centers. ``centers`` is a manifold parameter: train it with
             :class:`hkconv.RiemannianAdam` or an optimizer of geoopt.
         curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
 
@@ -39,7 +39,7 @@ class HDistance(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Centres in random directions at distance about R from the origin."""
+        """Centers in random directions at distance about R from the origin."""
         tangent = torch.randn_like(self.centers) * self.in_dim**-0.5
         self.centers.copy_(exp0(tangent, self.curvature))
 
@@ -49,7 +49,7 @@ class HDistance(torch.nn.Module):
             return self._distances(x, lift(self.centers[..., 1:], self.curvature))
 
     def _distances(self, x: Tensor, centers: Tensor) -> Tensor:
-        # Every point meets every centre, coordinate by coordinate.
+        # Every point meets every center, coordinate by coordinate.
         return in_pieces(
             lambda part: dist(part.unsqueeze(-2), centers, self.curvature), (x,), x.numel() * self.out_features
         )

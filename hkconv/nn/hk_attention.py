@@ -14,7 +14,7 @@ from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import lift
 from hkconv.nn.common import full_precision, register_curvature, relift_
 from hkconv.nn.linear import HLinear
-from hkconv.ops import attention, attention_reference
+from hkconv.ops import attention, reference
 from hkconv.ops.backends import BACKENDS, choose_backend
 from hkconv.ops.rows import lifted
 from hkconv.points import kernel_points
@@ -205,9 +205,9 @@ class HKAttention(torch.nn.Module):
         rest: dict[str, Any] = {**kernel, "padding": padding, "causal": causal, "curvature": self.curvature}
         backend = choose_backend(self.backend, query, None)
         if backend == "reference":
-            # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
+            # Inputs that no fused backend covers should at least fit into memory; the reference is taken as it is.
             piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
-            return attention_reference.attend(query, key, value, **rest, piecewise=piecewise)
+            return reference.attend(query, key, value, **rest, piecewise=piecewise)
         return attention.attend(query, key, value, **rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "HKAttention":

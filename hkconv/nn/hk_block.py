@@ -1,4 +1,4 @@
-"""HKBlock: three views of a neighbourhood, mixed by the node, then normalised. The layer that HKN is made of."""
+"""HKBlock: three views of a neighborhood, mixed by the node, then normalized. The layer that HKN is made of."""
 
 from typing import Literal
 
@@ -21,11 +21,11 @@ _NEIGHBORS, _NODE = 0, 1
 
 
 class HKBlock(torch.nn.Module):
-    r"""Three views of a neighbourhood, of which every node chooses, and what follows a convolution:
+    r"""Three views of a neighborhood, of which every node chooses, and what follows a convolution:
 
     .. math::
         d_i  &= \mathrm{HKConv}(x)_i && \text{the differences } x_j \ominus x_i \\
-        a_i  &= \mathrm{HCent}_j\big(\mathrm{HLinear}_a(x_j), w_j\big) && \text{the neighbours themselves} \\
+        a_i  &= \mathrm{HCent}_j\big(\mathrm{HLinear}_a(x_j), w_j\big) && \text{the neighbors themselves} \\
         s_i  &= \mathrm{HLinear}_s(x_i) && \text{the node} \\
         g_i  &= \mathrm{softmax}_c\Big(3 \sum_{c'} \sigma(v_{c'} \cdot y_{ic'})\,(I + G)_{c'c}\Big),
               && y_i = (d_i, a_i, s_i) \\
@@ -34,8 +34,8 @@ class HKBlock(torch.nn.Module):
 
     with learned :math:`v \in \mathbb R^{3 \times (n+1)}` and :math:`G \in \mathbb R^{3 \times 3}` that start at zero:
     all views start with equal weights. :class:`~hkconv.nn.HKConv`, the paper's layer, sees differences alone: not
-    what is alike among neighbours, and not the node itself. Mixing channels by the node is the idea of Luan et al.
-    (2022). Beyond the paper; its theorem on translations holds for :math:`d_i`. A node without neighbours has
+    what is alike among neighbors, and not the node itself. Mixing channels by the node is the idea of Luan et al.
+    (2022). Beyond the paper; its theorem on translations holds for :math:`d_i`. A node without neighbors has
     :math:`d_i = a_i = o`. Equivariant to permutations.
 
     Args:

@@ -23,16 +23,16 @@ from hkconv.points import kernel_points
 
 
 class HKConv(torch.nn.Module):
-    r"""Hyperbolic kernel convolution :math:`\mathbb L^m \to \mathbb L^n` over the neighbours :math:`x_i` of :math:`x`:
+    r"""Hyperbolic kernel convolution :math:`\mathbb L^m \to \mathbb L^n` over the neighbors :math:`x_i` of :math:`x`:
 
     .. math::
         x_{ik} &= \mathrm{HLinear}_k(x_i \ominus x), \qquad k = 1, \dots, K \\
         x_i'   &= \mathrm{HCent}(\{x_{ik}\}_k, \{d(x_i \ominus x, \tilde x_k)\}_k) \\
         x'     &= \mathrm{HCent}(\{x_i'\}_i, \{w_i\}_i)
 
-    with fixed kernel points :math:`\tilde x_k`. A node without neighbours maps to the origin. Self loops are not
+    with fixed kernel points :math:`\tilde x_k`. A node without neighbors maps to the origin. Self loops are not
     added. Equivariant to permutations; without ``root`` and with ``relative=True`` invariant to translations of a
-    neighbourhood along the geodesic through the origin.
+    neighborhood along the geodesic through the origin.
 
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
@@ -167,7 +167,7 @@ class HKConv(torch.nn.Module):
         points = lift(self.points[:, 1:], curvature)
         # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
         x_source, x_target = lift(x_source[:, 1:], curvature), lift(x_target[:, 1:], curvature)
-        # What the fused backends do not cover should at least fit into memory; the reference is taken as it is.
+        # Inputs that no fused backend covers should at least fit into memory; the reference is taken as it is.
         piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
         return reference.hk_aggregate(
             x_source, x_target, edges, linear, points, self.linear.act, self.relative, curvature, piecewise

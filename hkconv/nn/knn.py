@@ -1,4 +1,4 @@
-"""Neighbourhoods of a point cloud: the nearest points by hyperbolic distance."""
+"""Neighborhoods of a point cloud: the nearest points by hyperbolic distance."""
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ def knn_graph(
 
     Args:
         x: points, ``(N, n+1)``.
-        k: number of neighbours; a point with fewer candidates gets those.
-        batch: graph of each point, ``(N,)``; neighbours are sought within the same graph.
-        loop: count a point among its own neighbours.
+        k: number of neighbors; a point with fewer candidates gets those.
+        batch: graph of each point, ``(N,)``; neighbors are sought within the same graph.
+        loop: count a point among its own neighbors.
         curvature: negative curvature.
 
     Returns:
-        ``edge_index`` of shape ``(2, E)``: neighbours in the first row, the points they belong to in the second,
+        ``edge_index`` of shape ``(2, E)``: neighbors in the first row, the points they belong to in the second,
         nearest first.
     """
     if k < 1:

@@ -1,4 +1,4 @@
-"""Normalisation and activation between hyperbolic layers, on the coordinates that are free: those of space."""
+"""Normalization and activation between hyperbolic layers, on the coordinates that are free: those of space."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ NORMS = ("layer", "batch")
 
 
 class HNorm(torch.nn.Module):
-    r"""Standardised and activated space, lifted back to the manifold,
+    r"""Standardized and activated space, lifted back to the manifold,
 
     .. math::
         x' = \begin{bmatrix} \sqrt{|h|^2 + R^2} \\ h \end{bmatrix}, \qquad
@@ -25,13 +25,13 @@ class HNorm(torch.nn.Module):
 
     with mean :math:`\mu` and variance :math:`\sigma^2` over the channels of a node (``"layer"``), or over the nodes
     for each channel (``"batch"``, running estimates in evaluation). The spatial coordinates of the Lorentz model are a
-    global chart, so that any map of them is a map of points; centring by a boost to the centroid and scaling by the
+    global chart, so that any map of them is a map of points; centering by a boost to the centroid and scaling by the
     dispersion (Lou et al. 2020, Bdeir et al. 2023) has one scale for all channels and needs the centroid at every
     step, and what makes the difference in Euclidean networks is a scale for each channel.
 
     :math:`\gamma` starts at :math:`n^{-1/2}`, which puts points about :math:`|x_s| = 1`, where a fresh HLinear puts
     them. :math:`\epsilon = 10^{-5}`, as in torch, decides for nodes at the origin and for constant channels. A batch of
-    one node is normalised by the running estimates. Beyond the paper.
+    one node is normalized by the running estimates. Beyond the paper.
 
     Args:
         dim: dimension :math:`n` of the points.

@@ -60,7 +60,7 @@ class HFeedForward(torch.nn.Module):
 
 
 class HResidual(torch.nn.Module):
-    r"""What closes a part f of a layer: the centroid of its input and its output with learned weights,
+    r"""Residual connection of a part f of a layer: the centroid of its input and its output with learned weights,
 
     .. math:: x' = \mathrm{HNorm}(\mathrm{HCent}(\{x, f\}, \{1 - \sigma(\beta), \sigma(\beta)\})),
 
@@ -151,7 +151,7 @@ class HTransformerEncoderLayer(torch.nn.Module):
 
 
 class DecoderCache(NamedTuple):
-    """What a decoder layer keeps between the steps of incremental decoding."""
+    """State of a decoder layer between the steps of incremental decoding."""
 
     self_attention: AttentionCache
     cross_attention: AttentionCache

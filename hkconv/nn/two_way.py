@@ -19,9 +19,9 @@ class TwoWayConv(torch.nn.Module):
 
     The root branch of :class:`~hkconv.nn.HKConv` joins a layer in the same way, and like that a centroid keeps what the
     parts have: equivariance, invariance to translations, and one scale for the result. It needs no further matrix,
-    since each part has its own. Where all edges go both ways, both parts see the same neighbours; nothing is wrong
+    since each part has its own. Where all edges go both ways, both parts see the same neighbors; nothing is wrong
     then, but nothing is gained. A node with edges in one direction alone is drawn towards the origin, which is what a
-    convolution over no neighbours gives. Each part draws its own dropout. Beyond the paper.
+    convolution over no neighbors gives. Each part draws its own dropout. Beyond the paper.
 
     Args:
         incoming: over the edges as they are given.

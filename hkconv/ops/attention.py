@@ -10,16 +10,134 @@ factor of their own, :math:`R^2/\sqrt n`.
 """
 
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
-from hkconv.ops import attention_reference
-from hkconv.ops.attention_pairs import Inputs, Kernel, KernelGradients, KernelInputs, PairGradients, Pairs
+from hkconv.ops import reference
 from hkconv.ops.linear import LinearTensors
+
+
+class KernelInputs(NamedTuple):
+    """Inputs of HKConv's aggregation beside HyboNet's, as in :class:`Inputs`."""
+
+    own: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    gate_weight: Tensor
+    gate_bias: Tensor | None
+    log_scale: Tensor
+    points: Tensor
+
+
+class Inputs(NamedTuple):
+    r"""The tensors of the operator, in its order, for H heads, B sequences, T queries, S keys and K kernel points.
+
+    Args:
+        query, key, value, own: points ``(H, B, T|S|S|T, n+1)``, of which only the space is read.
+        weight, bias, gate_weight, gate_bias, log_scale: of K HLinear a head, with leading ``(H, K)``.
+        points: kernel points ``(K, n+1)``.
+        steepness: the factor of :math:`-d^2` in the scores, ``()``.
+        padding: ``(B, S)``, true for keys that nobody sees.
+
+    ``own`` to ``points`` are None for HyboNet's aggregation.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    own: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+    gate_weight: Tensor | None
+    gate_bias: Tensor | None
+    log_scale: Tensor | None
+    points: Tensor | None
+    steepness: Tensor
+    padding: Tensor | None
+
+    @property
+    def kernel(self) -> KernelInputs | None:
+        """``own`` to ``points``; None for HyboNet's aggregation."""
+        if self.own is None:
+            return None
+        # With the first come all of them but the biases, which are optional.
+        return KernelInputs(
+            self.own,
+            cast(Tensor, self.weight),
+            self.bias,
+            cast(Tensor, self.gate_weight),
+            self.gate_bias,
+            cast(Tensor, self.log_scale),
+            cast(Tensor, self.points),
+        )
+
+
+class Kernel(NamedTuple):
+    r"""Operands of pairs for HKConv. A row of products holds the K directions one after the other, then the K gates.
+
+    Args:
+        own: the points :math:`v_i`, ``(H, B, T, n+1)``.
+        value_product, own_product: :math:`W_s v_s` and the gates' :math:`v \cdot v_s`, ``(H, B, S|T, K(n+1))``.
+        bias, time: :math:`b` and :math:`w_t` in the same order, ``(H, K(n+1))``.
+        scale: :math:`\lambda`, ``(H, K)``.
+        points: ``(K, n+1)``.
+    """
+
+    own: Tensor
+    value_product: Tensor
+    own_product: Tensor
+    bias: Tensor
+    time: Tensor
+    scale: Tensor
+    points: Tensor
+
+
+class Pairs(NamedTuple):
+    """All that pairs of queries and keys read; the kernel is None for HyboNet's aggregation."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    steepness: Tensor
+    padding: Tensor | None
+    causal: bool
+    kernel: Kernel | None
+
+
+class KernelGradients(NamedTuple):
+    """Gradients of :class:`Kernel`, as in :class:`PairGradients`."""
+
+    own: Tensor
+    value_product: Tensor
+    own_product: Tensor
+    time: Tensor
+    scale: Tensor
+    points: Tensor
+
+
+class PairGradients(NamedTuple):
+    """Gradients of :class:`Pairs`, and of :class:`Kernel` if there is one; that of the biases follows from these."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    steepness: Tensor
+    own: Tensor | None = None
+    value_product: Tensor | None = None
+    own_product: Tensor | None = None
+    time: Tensor | None = None
+    scale: Tensor | None = None
+    points: Tensor | None = None
+
+    @property
+    def kernel(self) -> KernelGradients:
+        """Those of :class:`Kernel`, where there is one."""
+        return KernelGradients._make(getattr(self, name) for name in KernelGradients._fields)
+
 
 _SCHEMA = ", ".join(
     [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
@@ -45,7 +163,7 @@ def attend(
     causal: bool = False,
     curvature: Curvature = -1.0,
 ) -> Tensor:
-    """:func:`hkconv.ops.attention_reference.attend`, block by block."""
+    """:func:`hkconv.ops.reference.attend`, block by block."""
     R = curvature_radius(curvature)
     # Filled on the device: a copy from the host could not be captured in a CUDA graph.
     steepness = query.new_full((), (key.size(-1) - 1) ** -0.5) * (R * R)
@@ -117,7 +235,7 @@ def _kernel(inputs: KernelInputs, value: Tensor) -> Kernel:
 
 
 def _is_shared(own: Tensor, value: Tensor) -> bool:
-    """Whether queries stand at all the values' positions, which then need their products once."""
+    """True where queries stand at all the values' positions, which then need their products once."""
     return own.data_ptr() == value.data_ptr() and own.shape == value.shape
 
 
@@ -219,9 +337,7 @@ def _differentiable_gradient(
     linear = None if inputs.own is None else cast(LinearTensors, {name: getattr(inputs, name) for name in LINEAR})
     query, key, value = (lift(x[..., 1:]) for x in (inputs.query, inputs.key, inputs.value))
     own, points = (None if x is None else lift(x[..., 1:]) for x in (inputs.own, inputs.points))
-    out = attention_reference.attend(
-        query, key, value, own, linear, points, inputs.padding, causal, steepness=inputs.steepness
-    )
+    out = reference.attend(query, key, value, own, linear, points, inputs.padding, causal, steepness=inputs.steepness)
     wanted = [x for x, need in zip(inputs, needed) if need and x is not None]
     found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, materialize_grads=True))
     return *(next(found) if need else None for need in needed[: len(Inputs._fields)]), None

@@ -18,7 +18,7 @@ from numba import njit
 from torch import Tensor
 
 from hkconv.ops import cpu
-from hkconv.ops.attention_pairs import PairGradients, Pairs
+from hkconv.ops.attention import PairGradients, Pairs
 from hkconv.ops.cpu import (
     KERNEL,
     EdgeOrder,
@@ -40,7 +40,7 @@ PAIRS_AT_ONCE = 1 << 14
 
 
 class Seen(NamedTuple):
-    """Which keys each query sees: the first ``counts[row]`` of those from ``order[starts[row]]`` on."""
+    """Keys that each query sees: the first ``counts[row]`` of those from ``order[starts[row]]`` on."""
 
     counts: np.ndarray
     starts: np.ndarray

@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hkconv.ops.attention_pairs import PairGradients, Pairs
+from hkconv.ops.attention import PairGradients, Pairs
+from hkconv.ops.backends import Launcher
 from hkconv.ops.cuda import (
     TILE,
     TILE_PER_WARP,
@@ -30,10 +31,10 @@ from hkconv.ops.cuda import (
     _gates,
     _join,
     _kernel_points,
-    _look,
     _message,
     _points,
     _power_of_two,
+    _relate,
     _spread,
     _store_centroid,
     _store_products,
@@ -41,7 +42,6 @@ from hkconv.ops.cuda import (
     _together,
     _transform,
 )
-from hkconv.ops.launch import Launcher
 
 # Programs that share the queries of a backward pass, each with sums of its own for what all pairs share: enough for
 # every multiprocessor of a large GPU to hold as many as its registers allow, several times over.
@@ -51,7 +51,7 @@ PROGRAMS = 4224
 @triton.jit
 def _score(q, k, q_time, k_time):
     """d² of each pair, d/sinh d, and q_t - k_t."""
-    delta, _, gap = _look(q, k, q_time, k_time)
+    delta, _, gap = _relate(q, k, q_time, k_time)
     root = tl.sqrt(delta) * tl.sqrt(delta + 2)
     distance = _arcosh1p(delta, root)
     return distance * distance, tl.where(root > 0, distance / tl.where(root > 0, root, 1), 1), gap
@@ -114,12 +114,12 @@ def _forward(
         u = _points(value, index, n, j, valid)
         u_time = _time(u)
         if KERNEL:
-            delta, excess, _ = _look(u, x, u_time, x_time)
-            feature = (u - x) - excess[:, None] * x
+            delta, c_minus_1, _ = _relate(u, x, u_time, x_time)
+            feature = (u - x) - c_minus_1[:, None] * x
             _, share, _, _ = _correlate(feature, 1 / (1 + delta), p, p_time, k < K, K)
             pu = _directions(value_product, index, K, n, P, k, j, valid) + b
             gu = _gates(value_product, index, K, n, P, k, valid) + bg
-            direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, True)
+            direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, True)
             u, u_time, _ = _message(direction, norm, length, share)
         space, far, rest, spread = _join(space * shrink, far * shrink, rest * shrink, spread * shrink, u, u_time, w)
         total = total * shrink + w
@@ -231,12 +231,12 @@ def _backward(
                     pu = _directions(value_product, index, K, n, P, k, j, valid) + b
                     gu = _gates(value_product, index, K, n, P, k, valid) + bg
                     px, gx = at_product, at_gate
-                delta, excess, time_gap = _look(u, x, u_time, x_time)
+                delta, c_minus_1, time_gap = _relate(u, x, u_time, x_time)
                 unit = 1 / (1 + delta)
-                feature = (u - x) - excess[:, None] * x
+                feature = (u - x) - c_minus_1[:, None] * x
                 klein_gap, share, slope, total = _correlate(feature, unit, p, p_time, k < K, K)
                 direction, norm, opening, length = _transform(
-                    pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, True
+                    pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, True
                 )
                 by_direction, by_length, by_gate, by_share, along = _backward_message(
                     direction, norm, opening, length, share, grad_space, grad_time, w
@@ -245,19 +245,19 @@ def _backward(
                 near = tl.where((total > 0)[:, None], by_distance / tl.where(total > 0, total, 1)[:, None] * slope, 0)
                 near = tl.where((k < K)[None, :], near, 0)
                 by_feature = tl.sum(near[:, :, None] * klein_gap, 1)
-                by_excess = -tl.sum(by_feature * x, 1)
-                by_excess -= unit * tl.sum(tl.sum(by_direction * px, 2), 1) + tl.sum(by_gate * gx, 1)
+                by_stretch = -tl.sum(by_feature * x, 1)
+                by_stretch -= unit * tl.sum(tl.sum(by_direction * px, 2), 1) + tl.sum(by_gate * gx, 1)
                 by_reach = unit * tl.sum(tl.sum(by_direction * wt, 2), 1) + tl.sum(by_gate * vt, 1)
-                by_gap = by_excess / (1 + x_time)
+                by_gap = by_stretch / (1 + x_time)
                 by_delta = by_reach + by_gap
-                stretch = 1 + excess
+                stretch = 1 + c_minus_1
                 if TO_KEY:
                     radial = (by_gap - by_delta * time_gap) / u_time
                     by_point += by_feature + radial[:, None] * u + by_delta[:, None] * (u - x)
                     by_own_direction += unit[:, None, None] * by_direction
                     by_own_gate += by_gate
                 else:
-                    radial = (by_delta * time_gap - by_gap - by_gap * excess) / x_time
+                    radial = (by_delta * time_gap - by_gap - by_gap * c_minus_1) / x_time
                     by_point += radial[:, None] * x - stretch[:, None] * by_feature - by_delta[:, None] * (u - x)
                     by_own_direction -= (stretch * unit)[:, None, None] * by_direction
                     by_own_gate -= stretch[:, None] * by_gate
@@ -358,7 +358,7 @@ def _options(pairs: Pairs) -> dict[str, int | bool]:
 
 @lru_cache(maxsize=64)
 def _constants(n: int, kernels: int, padded: bool, causal: bool) -> dict[str, int | bool]:
-    """What the kernels are compiled for."""
+    """Constants the kernels are compiled for."""
     K = max(kernels, 1)
     KP, NP = _power_of_two(K), _power_of_two(n)
     B = max(1, TILE // (KP * NP))

@@ -1,13 +1,25 @@
-"""Which backend runs: the fused ones where they cover the input, the reference everywhere else."""
+"""Backends: their choice, the fused ones where they cover the input, and the launch of Triton kernels.
+
+A plain launch looks at every argument to find the compiled form, which costs the host several times what the launch
+itself does, and more than the kernels of a small graph run for. :class:`Launcher` keeps the compiled form under the
+constants.
+"""
 
 import importlib.util
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    from triton import JITFunction
+
+# Triton compiles for pointers that are multiples of this, and for others.
+ALIGNMENT = 16
 
 BACKENDS = ("auto", "reference", "cpu", "cuda")
 
@@ -46,3 +58,46 @@ def _why_not(x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str | None:
 @lru_cache(maxsize=1)
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None and torch.version.cuda is not None
+
+
+class Launcher:
+    """Calls a Triton kernel whose parameters are tensors, then numbers it does not specialize on, then constants."""
+
+    def __init__(self, kernel: "JITFunction[Any]"):
+        self.kernel = kernel
+        self._compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+
+    def __call__(self, grid: tuple[int, int], tensors: list[Tensor], *numbers: int, **constants: Any) -> None:
+        """Launch on the device of the tensors.
+
+        Args:
+            grid: programs along both axes.
+            tensors, numbers: the kernel's first arguments.
+            constants: its constants, and options such as ``num_warps``.
+        """
+        device = tensors[0].device
+        if device.type == "cpu":  # Triton's interpreter
+            self.kernel[grid](*tensors, *numbers, **constants)
+        elif device.index == torch.cuda.current_device():
+            self._launch(grid, tensors, numbers, constants)
+        else:
+            with torch.cuda.device(device):
+                self._launch(grid, tensors, numbers, constants)
+
+    def _launch(
+        self, grid: tuple[int, int], tensors: list[Tensor], numbers: tuple[int, ...], constants: dict[str, Any]
+    ) -> None:
+        addresses = 0
+        for tensor in tensors:
+            addresses |= tensor.data_ptr()
+        aligned = addresses % ALIGNMENT == 0
+        kinds = tuple(tensor.dtype for tensor in tensors)
+        key = (tensors[0].device, kinds, *constants.values())
+        if aligned and key in self._compiled:
+            compiled, values = self._compiled[key]
+            compiled[(*grid, 1)](*tensors, *numbers, *values)
+            return
+        compiled = self.kernel[grid](*tensors, *numbers, **constants)
+        if aligned:
+            values = tuple(constants[name] for name in self.kernel.arg_names if name in constants)
+            self._compiled[key] = compiled, values

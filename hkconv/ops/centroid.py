@@ -1,4 +1,4 @@
-"""The centroid of every group of points at once: HCent over neighbourhoods and over graphs."""
+"""The centroid of every group of points at once: HCent over neighborhoods and over graphs."""
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ def segment_centroid(
 
 
 def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, curvature: Curvature = -1.0) -> Tensor:
-    r"""The centroid of the neighbours of each target, by one sum over the edges.
+    r"""The centroid of the neighbors of each target, by one sum over the edges.
 
     With :math:`s = \sum_j w_j x_j / R` and :math:`r = s_s / s_t`, the Klein coordinates of the centroid, its space is
     :math:`R\, r / \sqrt{1 - |r|^2}`. The difference under the root is only right to :math:`s_t^2` roundings, so that
@@ -52,12 +52,12 @@ def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, cu
 
     Args:
         x: points of the sources, ``(N_source, n+1)``.
-        neighbors: who is whose neighbour.
+        neighbors: who is whose neighbor.
         weight: as they act on a centroid, ``(E,)`` in the order by target, or None for equal ones.
         curvature: negative curvature.
 
     Returns:
-        Points ``(N_target, n+1)``, the origin where there is no neighbour.
+        Points ``(N_target, n+1)``, the origin where there is no neighbor.
     """
     R = curvature_radius(curvature)
     rows = F.pad(lift(x[:, 1:].double() / R), (0, 1), value=1.0)
@@ -66,3 +66,19 @@ def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, cu
     klein, least = sums[:, 1:-1] / time, sums[:, -1:] / time
     root = torch.maximum(1 - klein.square().sum(-1, keepdim=True), least.square()).sqrt()
     return lift((klein * (R / root)).to(x.dtype), curvature)
+
+
+def kernel_centroid(x: Tensor, weight: Tensor, curvature: Curvature = -1.0) -> Tensor:
+    r"""Centroid of a few outputs of HLinear, ``(E, K, n+1), (E, K) -> (E, n+1)``.
+
+    Because HLinear bounds its outputs by :math:`\lambda`, the shorter form
+    :math:`-\langle s, s\rangle/(\sum\nu)^2 = R^2 + \mathrm{Var}(x_s) - \mathrm{Var}(x_t)` is accurate here; it
+    spares most of the work of the general centroid on tensors of size E x K x n.
+    """
+    weight = effective_weight(weight, weight.sum(-1, keepdim=True))
+    share = (weight / weight.sum(-1, keepdim=True)).unsqueeze(-1)
+    mean = (share * x).sum(1, keepdim=True)
+    spread = (x - mean).square()
+    variance = (share * (spread[..., 1:].sum(-1, keepdim=True) - spread[..., :1])).sum(1)
+    mass = (1 + variance / curvature_radius(curvature) ** 2).sqrt()
+    return lift(mean[:, 0, 1:] / mass, curvature)

@@ -1,4 +1,4 @@
-"""Neighbourhoods cut into chunks of bounded length, so that one hub does not keep a GPU waiting."""
+"""Neighborhoods cut into chunks of bounded length, so that one hub does not keep a GPU waiting."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# A chunk holds about four usual neighbourhoods, so that few nodes are split, within these bounds.
+# A chunk holds about four usual neighborhoods, so that few nodes are split, within these bounds.
 SHORTEST, LONGEST = 128, 1024
 
 
@@ -23,7 +23,7 @@ class Chunks(NamedTuple):
 
 
 def chunks_of(pointer: Tensor, edges: int) -> Chunks:
-    """Cut the neighbourhoods ``pointer[i]`` to ``pointer[i+1]`` into chunks."""
+    """Cut the neighborhoods ``pointer[i]`` to ``pointer[i+1]`` into chunks."""
     nodes = pointer.numel() - 1
     length = _chunk_length(nodes, edges)
     degree = pointer.diff()
@@ -44,7 +44,7 @@ def chunks_of(pointer: Tensor, edges: int) -> Chunks:
 
 
 def slots_for(nodes: int, edges: int) -> int:
-    """How many chunks hubs can have: those of d > length edges have at most 2 d/length."""
+    """Bound on the number of chunks of hubs: those of d > length edges have at most 2 d/length."""
     return 2 * (edges // _chunk_length(nodes, edges))
 
 

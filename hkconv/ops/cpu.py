@@ -53,7 +53,7 @@ CHUNKS = 64
 # Sums of its own for every source cost a thread about as much as this many edges a source.
 WORTH_A_COPY = 3
 
-# Where the square of a sum's time is so many times its Lorentz square, a difference would lose that much precision.
+# Ratio of the square of a sum's time to its Lorentz square from which on a difference would lose that much precision.
 CANCELS = 32
 
 # A call and handing it to another thread cost about 100 µs, about a hundredth of what so many products of edges take.
@@ -82,7 +82,7 @@ class Boost(NamedTuple):
     """Relative features u ⊖ x of edges: δ, c - 1, u_t, x_t and u_t - x_t in double precision, and Klein coordinates."""
 
     delta: np.ndarray
-    stretch_minus_1: np.ndarray
+    c_minus_1: np.ndarray
     source_time: np.ndarray
     target_time: np.ndarray
     time_gap: np.ndarray
@@ -273,12 +273,12 @@ def relate(source, u, target, x, boost, b):
         delta = square / (1.0 + u_time * x_time + product) * (1.0 + across)
     else:
         delta = u_time * x_time - product - 1.0
-    stretch_minus_1 = (gap + delta) / (1.0 + x_time)
+    c_minus_1 = (gap + delta) / (1.0 + x_time)
     inverse_time = 1.0 / (1.0 + delta)
     for i in range(m):
         ui, xi = np.float64(source[u, i + 1]), np.float64(target[x, i + 1])
-        boost.klein[b, i] = ((ui - xi) - stretch_minus_1 * xi) * inverse_time
-    boost.delta[b], boost.stretch_minus_1[b] = delta, stretch_minus_1
+        boost.klein[b, i] = ((ui - xi) - c_minus_1 * xi) * inverse_time
+    boost.delta[b], boost.c_minus_1[b] = delta, c_minus_1
     boost.source_time[b], boost.target_time[b], boost.time_gap[b] = u_time, x_time, gap
 
 
@@ -312,16 +312,16 @@ def _relative_directions(count, ends, boost, inputs, direction, gate):
         inputs.bias,
         inputs.time,
     )
-    delta, stretch_minus_1 = boost.delta, boost.stretch_minus_1
+    delta, c_minus_1 = boost.delta, boost.c_minus_1
     length = direction.shape[1]
     K = bias.size - length
     cast = direction.dtype.type
     for b in range(count):
         u, x = ends[0, b], ends[1, b]
-        unit, from_target = cast(1.0 / (1.0 + delta[b])), cast((1.0 + stretch_minus_1[b]) / (1.0 + delta[b]))
+        unit, from_target = cast(1.0 / (1.0 + delta[b])), cast((1.0 + c_minus_1[b]) / (1.0 + delta[b]))
         for i in range(length):
             direction[b, i] = unit * (source_product[u, i] + bias[i]) - from_target * target_product[x, i] + time[i]
-        stretch, reach = cast(1.0 + stretch_minus_1[b]), cast(1.0 + delta[b])
+        stretch, reach = cast(1.0 + c_minus_1[b]), cast(1.0 + delta[b])
         for k in range(K):
             i = length + k
             gate[b * K + k] = source_product[u, i] + bias[i] + (reach * time[i] - stretch * target_product[x, i])
@@ -566,7 +566,7 @@ def _spread(first, last, by_target, weight, given, grad_mean, grad_weight):
     """From gradients of the aggregated points to those of their weighted means, one row a target, time first.
 
     With mean = mass · out and out = mean/mass, mass² = mean_t² - |mean_s|²; each divided by the sum of the weights.
-    ``grad_weight`` gets what does not depend on the edge: the part of the normalisation.
+    ``grad_weight`` gets what does not depend on the edge: the part of the normalization.
     """
     out, mass, grad_out, grad_mass = given.out, given.mass, given.grad_out, given.grad_mass
     n = out.shape[1] - 1
@@ -691,8 +691,8 @@ def _factors(inputs, count, relative, block):
         by_stretch, by_time = 0.0, 0.0
         for i in range(grad.feature.shape[1]):
             by_stretch -= grad.feature[b, i] * inputs.target[x, 1 + i]
-        delta, stretch_minus_1, gap = boost.delta[b], boost.stretch_minus_1[b], boost.time_gap[b]
-        u_time, x_time, stretch = boost.source_time[b], boost.target_time[b], 1.0 + stretch_minus_1
+        delta, c_minus_1, gap = boost.delta[b], boost.c_minus_1[b], boost.time_gap[b]
+        u_time, x_time, stretch = boost.source_time[b], boost.target_time[b], 1.0 + c_minus_1
         unit = 1.0 / (1.0 + delta)
         if relative:
             by_stretch -= unit * _dot_rows(direction_grad, b, inputs.target_product, x, K * n)
@@ -704,7 +704,7 @@ def _factors(inputs, count, relative, block):
         by_delta = by_time + by_gap
         to_source[0, b], to_source[1, b], to_source[2, b] = 1.0, (by_gap - by_delta * gap) / u_time, by_delta
         to_source[3, b], to_source[4, b] = unit if relative else 1.0 / u_time, 1.0
-        radial = (by_delta * gap - by_gap - by_gap * stretch_minus_1) / x_time
+        radial = (by_delta * gap - by_gap - by_gap * c_minus_1) / x_time
         to_target[0, b], to_target[1, b], to_target[2, b] = -stretch, radial, by_delta
         to_target[3, b], to_target[4, b] = -stretch * unit, -stretch
 

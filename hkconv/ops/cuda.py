@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hkconv.ops.backends import Launcher
 from hkconv.ops.chunks import chunks_of, slots_for, usual_degree
 from hkconv.ops.fused import EdgeGradients, EdgeInputs, Inputs
-from hkconv.ops.launch import Launcher
 from hkconv.ops.neighbors import Neighbors
 
 # Elements of the largest tile, and how many of them a warp takes: what keeps a backward program within its registers.
@@ -46,7 +46,7 @@ def _time(space):
 
 
 @triton.jit
-def _look(u, x, u_time, x_time):
+def _relate(u, x, u_time, x_time):
     """δ, c - 1 and u_t - x_t of each edge; see geometry.relative, of which this is the literal form."""
     d = u - x
     unit = tl.maximum(u_time, x_time)
@@ -146,10 +146,10 @@ def _store_products(pointer, direction, gate, K: tl.constexpr, n: tl.constexpr, 
 
 
 @triton.jit
-def _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, scale, RELATIVE: tl.constexpr):
+def _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, scale, RELATIVE: tl.constexpr):
     """Directions (edges, K, n), their norms, openings of the gates and lengths (edges, K)."""
     if RELATIVE:
-        reach, stretch = 1 + delta, 1 + excess
+        reach, stretch = 1 + delta, 1 + c_minus_1
         direction = pu * (1 / reach)[:, None, None] - px * (stretch / reach)[:, None, None] + wt
         gate = gu - stretch[:, None] * gx + reach[:, None] * vt
     else:
@@ -249,12 +249,12 @@ def _forward(
         index = tl.load(other + e, mask=valid, other=0)
         u = _points(source, index, m, i, valid)
         u_time = _time(u)
-        delta, excess, _ = _look(u, x, u_time, x_time + tl.zeros([B], p.dtype))
-        feature = (u - x) - excess[:, None] * x
+        delta, c_minus_1, _ = _relate(u, x, u_time, x_time + tl.zeros([B], p.dtype))
+        feature = (u - x) - c_minus_1[:, None] * x
         _, share, _, _ = _correlate(feature, 1 / (1 + delta), p, p_time, k < K, K)
         pu = _directions(source_product, index, K, n, P, k, j, valid) + b
         gu = _gates(source_product, index, K, n, P, k, valid) + bg
-        direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE)
+        direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, RELATIVE)
         message, message_time, _ = _message(direction, norm, length, share)
         w = tl.load(weight + e, mask=valid, other=0) if WEIGHTED else tl.where(valid, 1.0, 0.0).to(p.dtype)
         message = tl.where(valid[:, None], message, 0)
@@ -444,12 +444,12 @@ def _backward(
                 gu = _gates(source_product, ends, K, n, P, k, valid) + bg
                 px, gx = own_product, own_gate
             u_time, x_time = _time(u), _time(x)
-            delta, excess, gap = _look(u, x, u_time, x_time)
+            delta, c_minus_1, gap = _relate(u, x, u_time, x_time)
             unit = 1 / (1 + delta)
-            feature = (u - x) - excess[:, None] * x
+            feature = (u - x) - c_minus_1[:, None] * x
             klein_gap, share, slope, total = _correlate(feature, unit, p, p_time, k < K, K)
             direction, norm, opening, length = _transform(
-                pu, px, gu, gx, wt, vt, u_time, delta, excess, lengths, RELATIVE
+                pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, RELATIVE
             )
             if WEIGHTED:
                 if TO_SOURCE:
@@ -465,21 +465,21 @@ def _backward(
             near = tl.where((total > 0)[:, None], by_distance / tl.where(total > 0, total, 1)[:, None] * slope, 0)
             near = tl.where((k < K)[None, :], near, 0)
             by_feature = tl.sum(near[:, :, None] * klein_gap, 1)
-            by_excess = -tl.sum(by_feature * x, 1)
+            by_stretch = -tl.sum(by_feature * x, 1)
             by_reach = tl.zeros([B], p.dtype)
             if RELATIVE:
-                by_excess -= unit * tl.sum(tl.sum(by_direction * px, 2), 1) + tl.sum(by_gate * gx, 1)
+                by_stretch -= unit * tl.sum(tl.sum(by_direction * px, 2), 1) + tl.sum(by_gate * gx, 1)
                 by_reach = unit * tl.sum(tl.sum(by_direction * wt, 2), 1) + tl.sum(by_gate * vt, 1)
-            by_gap = by_excess / (1 + x_time)
+            by_gap = by_stretch / (1 + x_time)
             by_delta = by_reach + by_gap
-            stretch = 1 + excess
+            stretch = 1 + c_minus_1
             if TO_SOURCE:
                 radial = (by_gap - by_delta * gap) / u_time
                 to_node = by_feature + radial[:, None] * u + by_delta[:, None] * (u - x)
                 to_direction = unit if RELATIVE else 1 / u_time
                 to_gate = tl.zeros([B], p.dtype) + 1
             else:
-                radial = (by_delta * gap - by_gap - by_gap * excess) / x_time
+                radial = (by_delta * gap - by_gap - by_gap * c_minus_1) / x_time
                 to_node = radial[:, None] * x - stretch[:, None] * by_feature - by_delta[:, None] * (u - x)
                 to_direction = -stretch * unit
                 to_gate = -stretch
@@ -691,7 +691,7 @@ def gradients(
 def _given(
     inputs: EdgeInputs, neighbors: Neighbors, outputs: tuple[Tensor, Tensor], grads: tuple[Tensor, Tensor | None]
 ) -> list[Tensor]:
-    """What a backward pass reads, and room for the gradients of the means."""
+    """Inputs of a backward pass, and room for the gradients of the means."""
     grad_out, grad_mass = (outputs[1] if grad is None else grad.contiguous() for grad in grads)
     pointer, total = neighbors.target_pointer, inputs.source
     if inputs.weight is not None:
@@ -738,7 +738,7 @@ def _options(inputs: EdgeInputs, by: _Work) -> dict[str, int | bool]:
 
 @lru_cache(maxsize=64)
 def _constants(m: int, n: int, K: int, P: int, relative: bool, weighted: bool, usual: int) -> dict[str, int | bool]:
-    """What the kernels are compiled for: tiles no longer than the usual neighbourhood."""
+    """Constants the kernels are compiled for: tiles no longer than the usual neighborhood."""
     KP, NP, MP = (_power_of_two(size) for size in (K, n, m))
     edge = KP * max(NP, MP)
     B = max(1, min(TILE // edge, usual))
@@ -753,7 +753,7 @@ def _power_of_two(size: int) -> int:
 
 
 def _programs(by: _Work, options: dict[str, int | bool]) -> int:
-    """How many programs share the chunks of a backward pass."""
+    """Number of programs that share the chunks of a backward pass."""
     return min(WARPS // options["num_warps"], by.chunks.size(0))
 
 

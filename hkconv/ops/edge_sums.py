@@ -36,7 +36,7 @@ BLOCK = 2**14
 
 
 def neighbor_sum(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
-    r"""The sums :math:`\sum_j w_{ij} x_j` over the neighbours :math:`j` of each node, ``(N, d), (E,) -> (N, d)``."""
+    r"""The sums :math:`\sum_j w_{ij} x_j` over the neighbors :math:`j` of each node, ``(N, d), (E,) -> (N, d)``."""
     if weight is not None and weight.dtype != x.dtype:  # under autocast one may be in half precision
         common = torch.promote_types(x.dtype, weight.dtype)
         x, weight = x.to(common), weight.to(common)
@@ -50,12 +50,12 @@ def square_distance(x: Tensor, y: Tensor, neighbors: Neighbors) -> Tensor:
 
 
 def at_source(x: Tensor, neighbors: Neighbors) -> Tensor:
-    """What the source of each edge has, ``(N,) -> (E,)``."""
+    """Gather the values of the edges' sources, ``(N,) -> (E,)``."""
     return _AtSource.apply(x, neighbors)
 
 
 def at_target(x: Tensor, neighbors: Neighbors) -> Tensor:
-    """What the target of each edge has, ``(N,) -> (E,)``."""
+    """Gather the values of the edges' targets, ``(N,) -> (E,)``."""
     return _AtTarget.apply(x, neighbors)
 
 
@@ -142,12 +142,12 @@ class _TargetSum(torch.autograd.Function):
 
 
 def _sum_into(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
-    """What the sources have, summed over the edges into each node."""
+    """Sum the rows of the sources over the edges into each node."""
     return _weighted_sums(x, neighbors.source, neighbors.target_pointer, weight)
 
 
 def _sum_out_of(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
-    """What the targets have, summed over the edges out of each node."""
+    """Sum the rows of the targets over the edges out of each node."""
     weight = None if weight is None else weight.index_select(0, neighbors.by_source)
     return _weighted_sums(x, neighbors.target_by_source, neighbors.source_pointer, weight)
 

@@ -139,7 +139,7 @@ def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
 
 
 def acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
-    """Where all weights of a target vanish, all its neighbours count alike."""
+    """Weights as they act: equal ones at a target whose weights all vanish."""
     counted = F.pad((weight > 0).cumsum(0, dtype=torch.int32), (1, 0))
     positive = counted[neighbors.target_pointer].diff()
     return effective_weight(weight, positive[neighbors.target])
@@ -295,7 +295,7 @@ def _needed(found: list[Tensor], needs: tuple[bool, ...]) -> tuple[Tensor | None
 
 torch.library.register_autograd("hkconv::hk_conv", _gradient, setup_context=_save)
 
-# What can be computed at once; tensors that only record what is done to them need the operator.
+# Tensors that can be computed with at once; those that only record what is done to them need the operator.
 _PLAIN = {Tensor, torch.nn.Parameter}
 
 

@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 class Edges(NamedTuple):
-    """Directed edges: ``source[e]`` is a neighbour of ``target[e]``."""
+    """Directed edges: ``source[e]`` is a neighbor of ``target[e]``."""
 
     source: Tensor
     target: Tensor
@@ -102,7 +102,7 @@ _structures, _flipped, _looped_edges, _looped, _looped_weights = (IdentityCache(
 
 
 def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
-    """The compressed neighbourhoods of a graph, to be passed to HKConv and HKN in place of ``edge_index``.
+    """The compressed neighborhoods of a graph, to be passed to HKConv and HKN in place of ``edge_index``.
 
     Not needed for a graph that is used again and again: its structure is remembered as long as the same
     ``edge_index`` object is passed. Inside ``torch.compile`` nothing is remembered, so there it saves two sorts a
@@ -151,7 +151,7 @@ def read_neighbors(
 def find_neighbors(
     edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size: tuple[int, int]
 ) -> tuple[Neighbors, Tensor | None]:
-    """The compressed neighbourhoods, remembered by the identity of ``edge_index``; weights in the user's order."""
+    """The compressed neighborhoods, remembered by the identity of ``edge_index``; weights in the user's order."""
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index, _checked_weight(edge_weight, edge_index.source)
@@ -289,7 +289,7 @@ def _read(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int])
 def _from_sparse(matrix: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Edges:
     if tuple(matrix.shape) != (size[1], size[0]):
         raise InputError(
-            f"a sparse neighbourhood matrix must have shape (targets, sources) = ({size[1]}, {size[0]}), "
+            f"a sparse neighborhood matrix must have shape (targets, sources) = ({size[1]}, {size[0]}), "
             f"got {tuple(matrix.shape)}"
         )
     (target, source), value = _sparse_entries(matrix)

@@ -1,4 +1,4 @@
-r"""What layers do to each point by itself: a row of coordinates in, a row out, one kernel each way.
+r"""Row-wise operations of layers: a row of coordinates in, a row out, one kernel each way.
 
 In plain PyTorch HLinear is some thirty small operations forward and fifty backward, and a GPU waits for each of them to
 be launched; a hyperbolic transformer has a hundred HLinear. Products of matrices stay PyTorch's, and all that follows
@@ -20,6 +20,7 @@ from hkconv.geometry.centroid import mixed_space
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.hyperboloid import lift, point_along
 from hkconv.ops.backends import choose_backend
+from hkconv.ops.centroid import kernel_centroid
 
 # Coordinates of space that one program holds.
 WIDEST = 4096
@@ -27,7 +28,7 @@ WIDEST = 4096
 # As sharp as the softmax of Luan et al. (2022) for three channels: it multiplies by their number.
 SHARPNESS = 3
 
-# What Numba can read at once; tensors that only record what is done to them need PyTorch.
+# Tensors that Numba can read at once; those that only record what is done to them need PyTorch.
 _PLAIN = {Tensor, torch.nn.Parameter}
 _PRECISIONS = {torch.float32, torch.float64}
 
@@ -91,7 +92,7 @@ def _differentiable_gradients(
 
 
 def are_fused(x: Tensor, width: int, curvature: Curvature) -> bool:
-    """Whether there are CUDA kernels for rows like those of ``x``, of so many coordinates of space."""
+    """True where there are CUDA kernels for rows like those of ``x``, of so many coordinates of space."""
     if x.device.type != "cuda" or not isinstance(curvature, int | float) or torch.compiler.is_compiling():
         return False
     return 0 < width <= WIDEST and choose_backend("auto", x, None) == "cuda"
@@ -118,7 +119,7 @@ def lifted(space: Tensor, curvature: Curvature = -1.0) -> Tensor:
 def gated_points(
     products: Tensor, bias: Tensor, gate_bias: Tensor, log_scale: Tensor, curvature: float = -1.0
 ) -> Tensor:
-    r"""What HLinear makes of its products: the points over
+    r"""Points of HLinear from its products,
     :math:`\lambda_k\,\sigma(g_k + b_k')\,\frac{p_k + b_k}{|p_k + b_k|}`.
 
     Args:
@@ -137,7 +138,7 @@ def mixed_norm(
     first: Tensor, second: Tensor, logit: Tensor, norm: torch.nn.LayerNorm, curvature: float = -1.0
 ) -> Tensor:
     r"""The space of the centroid of two points with the weights :math:`1 - \sigma(\beta)` and :math:`\sigma(\beta)`,
-    normalised over the channels and lifted, as by :class:`hkconv.nn.HNorm` after :func:`hkconv.nn.centroid.mix`.
+    normalized over the channels and lifted, as by :class:`hkconv.nn.HNorm` after :func:`hkconv.nn.centroid.mix`.
 
     Shapes: ``(..., n+1), (..., n+1), () -> (..., n+1)``.
     """
@@ -196,9 +197,6 @@ def _plain_mixed_norm(
 def _plain_mixed_views(
     differences: Tensor, neighbors: Tensor, node: Tensor, gate_weight: Tensor, gate_mix: Tensor, curvature: Curvature
 ) -> Tensor:
-    # Imported here, because the reference uses HLinear, which uses this module.
-    from hkconv.ops.reference import kernel_centroid
-
     views = torch.stack([differences, neighbors, node], dim=1)
     return kernel_centroid(views, view_gates(views, gate_weight, gate_mix), curvature)
 

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hkconv.ops.backends import Launcher
 from hkconv.ops.cuda import _power_of_two, _sigmoid
-from hkconv.ops.launch import Launcher
 
 # Elements of a tile, and of them a warp's.
 TILE, TILE_PER_WARP = 1024, 256
@@ -134,10 +134,10 @@ def _mix(first, second, logit, row, valid, column, inside, n: tl.constexpr, R: t
 
 
 @triton.jit
-def _standardise(space, inside, eps: tl.constexpr, n: tl.constexpr):
-    centred = tl.where(inside, space - (tl.sum(space, 1) / n)[:, None], 0)
-    deviation = tl.sqrt(tl.sum(centred * centred, 1) / n + eps)
-    return centred / deviation[:, None], deviation
+def _standardize(space, inside, eps: tl.constexpr, n: tl.constexpr):
+    centered = tl.where(inside, space - (tl.sum(space, 1) / n)[:, None], 0)
+    deviation = tl.sqrt(tl.sum(centered * centered, 1) / n + eps)
+    return centered / deviation[:, None], deviation
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -147,7 +147,7 @@ def _mixed_norm(
 ):  # fmt: skip
     row, valid, column, inside = _tile(rows, n, B, NP)
     _, _, _, _, _, _, space = _mix(first, second, logit, row, valid, column, inside, n, R)
-    standard, _ = _standardise(space, inside, eps, n)
+    standard, _ = _standardize(space, inside, eps, n)
     scale = tl.load(weight + column, mask=column < n, other=0)
     h = standard * scale[None, :] + tl.load(bias + column, mask=column < n, other=0)[None, :]
     _store_points(out, row, valid, column, inside, _lift(h, R), h, n)
@@ -165,7 +165,7 @@ def _mixed_norm_gradients(
     """
     row, valid, column, inside = _tile(rows, n, B, NP)
     share, rest, gap, time_gap, square, mass, space = _mix(first, second, logit, row, valid, column, inside, n, R)
-    standard, deviation = _standardise(space, inside, eps, n)
+    standard, deviation = _standardize(space, inside, eps, n)
     scale = tl.load(weight + column, mask=column < n, other=0)
     h = standard * scale[None, :] + tl.load(bias + column, mask=column < n, other=0)[None, :]
     h = tl.where(inside, h, 0)
@@ -359,7 +359,7 @@ def gated_points_gradients(
 def mixed_norm(
     first: Tensor, second: Tensor, logit: Tensor, weight: Tensor, bias: Tensor, eps: float, R: float
 ) -> Tensor:
-    """Normalised centroids of two points each, ``(..., n+1)``."""
+    """Normalized centroids of two points each, ``(..., n+1)``."""
     out = first.new_empty(first.shape)
     if out.numel():
         rows = out.view(-1, out.size(-1))[:, 1:]
@@ -419,7 +419,7 @@ def _rows(space: Tensor) -> Tensor:
 
 
 def _height(rows: Tensor) -> int:
-    """How many rows a program takes."""
+    """Number of rows a program takes."""
     return max(1, TILE // _power_of_two(rows.size(1)))
 
 

@@ -31,7 +31,7 @@ torch.library.define("hkconv::edge_totals", "(Tensor values, Tensor pointer, Ten
 
 
 def attention(query: Tensor, key: Tensor, neighbors: Neighbors, curvature: Curvature = -1.0) -> Tensor:
-    r"""Weights :math:`w_i = \mathrm{softmax}_i(-d^2(q, k_i)/\sqrt n)` over the neighbours of each target.
+    r"""Weights :math:`w_i = \mathrm{softmax}_i(-d^2(q, k_i)/\sqrt n)` over the neighbors of each target.
 
     Shapes: ``(T, n+1), (S, n+1) -> (E,)`` in the order by target.
     """

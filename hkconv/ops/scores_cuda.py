@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hkconv.ops.backends import Launcher
 from hkconv.ops.cuda import (
     TILE,
     TILE_PER_WARP,
@@ -16,14 +17,13 @@ from hkconv.ops.cuda import (
     _arcosh1p,
     _by_source,
     _by_target,
-    _look,
     _points,
     _power_of_two,
+    _relate,
     _Rows,
     _time,
     _Work,
 )
-from hkconv.ops.launch import Launcher
 from hkconv.ops.neighbors import Neighbors
 
 
@@ -43,7 +43,7 @@ def _forward(query, key, chunks, other, out, n: tl.constexpr, B: tl.constexpr, N
         e = start + tl.arange(0, B)
         valid = e < last
         there = _points(key, tl.load(other + e, mask=valid, other=0), n, i, valid)
-        delta, _, _ = _look(own, there, own_time, _time(there))
+        delta, _, _ = _relate(own, there, own_time, _time(there))
         distance = _arcosh1p(delta, tl.sqrt(delta) * tl.sqrt(delta + 2))
         tl.store(out + e, distance * distance, mask=valid)
 
@@ -70,7 +70,7 @@ def _backward(
         valid = e < last
         there = _points(other_points, tl.load(other + e, mask=valid, other=0), n, i, valid)
         at = tl.load(place + e, mask=valid, other=0) if TO_SOURCE else e
-        delta, _, gap = _look(own, there, own_time, _time(there))
+        delta, _, gap = _relate(own, there, own_time, _time(there))
         root = tl.sqrt(delta) * tl.sqrt(delta + 2)
         ratio = tl.where(root > 0, _arcosh1p(delta, root) / tl.where(root > 0, root, 1), 1)
         slope = 2 * tl.load(grad + at, mask=valid, other=0) * ratio
@@ -109,7 +109,7 @@ def _gradient(by: _Work, own: Tensor, other: Tensor, grad: Tensor, place: Tensor
 
 
 def _options(points: Tensor, by: _Work) -> dict[str, int]:
-    """What the kernels are compiled for: tiles no longer than the usual neighbourhood."""
+    """Constants the kernels are compiled for: tiles no longer than the usual neighborhood."""
     n = points.size(1) - 1
     width = _power_of_two(n)
     B = max(1, min(TILE // width, by.usual))

@@ -31,9 +31,9 @@ def assert_close(actual, expected, tolerance=1e-8):
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
-def squared_lorentzian(x, weight, centre, k):
-    """What the centroid minimises."""
-    difference = x - centre
+def squared_lorentzian(x, weight, center, k):
+    """What the centroid minimizes."""
+    difference = x - center
     return (weight * lorentz.inner(difference, difference, k)).sum(-1)
 
 
@@ -66,15 +66,15 @@ def test_weights_broadcast_over_the_points(curvature):
 
 @quick
 @given(spaces(5), weights)
-def test_centroid_minimises_the_squared_lorentzian_distance(space, weight):
+def test_centroid_minimizes_the_squared_lorentzian_distance(space, weight):
     k, *points, towards = space
     x = torch.stack(points)
-    centre = lorentz.centroid(x, weight, curvature=k)
-    assert_on_manifold(centre, k)
-    at_centre = squared_lorentzian(x, weight, centre, k)
+    center = lorentz.centroid(x, weight, curvature=k)
+    assert_on_manifold(center, k)
+    at_center = squared_lorentzian(x, weight, center, k)
     for step in (1e-2, 1.0):
-        moved = lorentz.exp(centre, step * lorentz.log(centre, towards, k), k)
-        assert squared_lorentzian(x, weight, moved, k) >= at_centre * (1 - 1e-9) - 1e-9
+        moved = lorentz.exp(center, step * lorentz.log(center, towards, k), k)
+        assert squared_lorentzian(x, weight, moved, k) >= at_center * (1 - 1e-9) - 1e-9
 
 
 @quick
@@ -82,9 +82,9 @@ def test_centroid_minimises_the_squared_lorentzian_distance(space, weight):
 def test_centroid_moves_with_isometries(space, weight):
     k, *points, by = space
     x = torch.stack(points)
-    centre, mass = centroid_and_mass(x, weight, curvature=k)
+    center, mass = centroid_and_mass(x, weight, curvature=k)
     moved, moved_mass = centroid_and_mass(lorentz.ominus(x, by, k), weight, curvature=k)
-    assert_close(moved, lorentz.ominus(centre, by, k), 1e-5)
+    assert_close(moved, lorentz.ominus(center, by, k), 1e-5)
     assert_close(moved_mass, mass, 1e-5)
 
 
@@ -93,9 +93,9 @@ def test_centroid_moves_with_isometries(space, weight):
 def test_centroid_ignores_order_and_scale_of_the_weights(space, weight, scale, order):
     k, *points = space
     x = torch.stack(points)
-    centre, mass = centroid_and_mass(x, weight, curvature=k)
+    center, mass = centroid_and_mass(x, weight, curvature=k)
     again, scaled_mass = centroid_and_mass(x[order], scale * weight[order], curvature=k)
-    assert_close(again, centre)
+    assert_close(again, center)
     assert_close(scaled_mass, scale * mass)
 
 
@@ -130,16 +130,16 @@ def test_a_weight_of_zero_leaves_the_point_out(curvature):
 def test_where_all_weights_vanish_the_points_count_alike(dtype, curvature):
     x = random_points(2, 4, 3, curvature=curvature, dtype=dtype)
     weight = torch.stack([torch.zeros(4), torch.arange(4.0)]).to(dtype)
-    centre, mass = centroid_and_mass(x, weight, curvature=curvature)
-    torch.testing.assert_close(centre[0], lorentz.centroid(x[0], curvature=curvature))
-    torch.testing.assert_close(centre[1], lorentz.centroid(x[1], weight[1], curvature=curvature))
+    center, mass = centroid_and_mass(x, weight, curvature=curvature)
+    torch.testing.assert_close(center[0], lorentz.centroid(x[0], curvature=curvature))
+    torch.testing.assert_close(center[1], lorentz.centroid(x[1], weight[1], curvature=curvature))
     assert mass[0] == 0
     assert_finite_gradients(lambda x, w: lorentz.centroid(x, w, curvature=curvature), x, weight)
 
 
 def test_centroid_of_nothing_is_the_origin(dtype, curvature):
-    centre, mass = centroid_and_mass(torch.empty(2, 0, 4, dtype=dtype), curvature=curvature)
-    torch.testing.assert_close(centre, lorentz.origin(3, curvature, dtype=dtype).expand(2, 4))
+    center, mass = centroid_and_mass(torch.empty(2, 0, 4, dtype=dtype), curvature=curvature)
+    torch.testing.assert_close(center, lorentz.origin(3, curvature, dtype=dtype).expand(2, 4))
     assert mass.tolist() == [0, 0]
 
 
@@ -151,10 +151,10 @@ def test_float32_centroid_agrees_with_sixty_digits(radius, spread, curvature):
     for dim in (2, 8):
         x = as_float32(around(at_radius(radius, directions(dim), curvature), spread, 12, curvature), curvature)
         weight = torch.rand(12)
-        centre, mass = centroid_and_mass(x, weight, curvature=curvature)
+        center, mass = centroid_and_mass(x, weight, curvature=curvature)
         points = [exact.point(p, curvature) for p in x]
         true, true_mass = exact.centroid(points, exact.numbers(weight), curvature)
-        error = exact.dist(exact.point(centre, curvature), true, curvature) / curvature_scale(curvature)
+        error = exact.dist(exact.point(center, curvature), true, curvature) / curvature_scale(curvature)
         assert error < 2 * rounding < 0.01 * spread
         assert abs(mass.item() - true_mass) < 1e-3 * true_mass
 

@@ -2,11 +2,12 @@ import pytest
 import torch
 from hypothesis import given
 
+from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.hyperboloid import rescale
 
 from . import literal
-from .helpers import curvature_scale, quick, random_points, spaces
+from .helpers import assert_finite_gradients, curvature_scale, quick, random_points, spaces
 
 
 def test_inner_is_the_product_with_the_metric_tensor(curvature):
@@ -49,3 +50,79 @@ def test_rescaled_points_lie_on_the_other_hyperboloid_and_keep_the_ratios_of_dis
     factor = curvature_scale(-0.7) / curvature_scale(curvature)
     torch.testing.assert_close(lorentz.dist(moved_x, moved_y, -0.7), factor * lorentz.dist(x, y, curvature))
     assert rescale(x, curvature, curvature) is x
+
+
+def poincare_dist(p, q, k):
+    """R arcosh(1 + 2|p-q|² R² / ((R²-|p|²)(R²-|q|²)))"""
+    R2 = -1 / k
+    p2, q2, gap = (v.square().sum(-1) for v in (p, q, p - q))
+    return R2**0.5 * torch.acosh(1 + 2 * gap * R2 / ((R2 - p2) * (R2 - q2)))
+
+
+@quick
+@given(spaces(1))
+def test_views_round_trip(space):
+    k, x = space
+    torch.testing.assert_close(lorentz.from_poincare(lorentz.to_poincare(x, k), k), x, atol=1e-8, rtol=1e-8)
+    torch.testing.assert_close(lorentz.from_klein(lorentz.to_klein(x, k), k), x, atol=1e-8, rtol=1e-8)
+
+
+def test_poincare_distance_is_the_distance(curvature):
+    x, y = random_points(5, 1, 3, curvature=curvature), random_points(4, 3, curvature=curvature)
+    p, q = lorentz.to_poincare(x, curvature), lorentz.to_poincare(y, curvature)
+    torch.testing.assert_close(poincare_dist(p, q, curvature), lorentz.dist(x, y, curvature), atol=1e-9, rtol=1e-9)
+
+
+def test_radius_in_the_poincare_ball_is_tanh_of_half_the_distance(curvature):
+    R = curvature_scale(curvature)
+    x = random_points(5, 3, curvature=curvature)
+    d = lorentz.dist(lorentz.origin(3, curvature, dtype=torch.float64), x, curvature)
+    torch.testing.assert_close(lorentz.to_poincare(x, curvature).norm(dim=-1), R * torch.tanh(d / (2 * R)))
+    torch.testing.assert_close(lorentz.to_klein(x, curvature).norm(dim=-1), R * torch.tanh(d / R))
+
+
+def test_poincare_view_is_conformal(curvature):
+    """Its Jacobian, restricted to the tangent space, is a multiple of an isometry."""
+    s = random_points(3, curvature=curvature)[1:]
+    lift, view = (lambda s: lorentz.lift(s, curvature)), (lambda s: lorentz.to_poincare(lorentz.lift(s, curvature)))
+    tangents = torch.func.jacfwd(lift)(s)
+    metric = tangents.T @ torch.diag(torch.tensor([-1.0, 1, 1, 1], dtype=torch.float64)) @ tangents
+    view = torch.func.jacfwd(lambda s: lorentz.to_poincare(lift(s), curvature))(s)
+    ratio = torch.linalg.solve(metric, view.T @ view)
+    torch.testing.assert_close(ratio, ratio[0, 0] * torch.eye(3, dtype=torch.float64), atol=1e-9, rtol=1e-9)
+
+
+def test_klein_geodesics_are_straight_lines(curvature):
+    x, y = random_points(2, 3, curvature=curvature)
+    times = torch.linspace(0, 1, 7, dtype=torch.float64).unsqueeze(-1)
+    geodesic = lorentz.to_klein(lorentz.exp(x, times * lorentz.log(x, y, curvature), curvature), curvature)
+    chord = geodesic[-1] - geodesic[0]
+    along = (geodesic - geodesic[0]) @ chord / (chord @ chord)
+    torch.testing.assert_close(geodesic, geodesic[0] + along.unsqueeze(-1) * chord)
+    assert (along.diff() > 0).all()
+
+
+def test_poincare_geodesics_are_curved():
+    """So that the test above tests something."""
+    x, y = random_points(2, 3)
+    middle = lorentz.to_poincare(lorentz.exp(x, lorentz.log(x, y) / 2))
+    p, q = lorentz.to_poincare(x), lorentz.to_poincare(y)
+    assert torch.linalg.matrix_rank(torch.stack([middle - p, q - p]), atol=1e-3) == 2
+
+
+@pytest.mark.parametrize("name", ["Poincaré", "Klein"])
+@pytest.mark.parametrize("scale", [1.0, 1.5, float("nan")])
+def test_points_outside_the_ball_are_rejected(name, scale, curvature):
+    read = {"Poincaré": lorentz.from_poincare, "Klein": lorentz.from_klein}[name]
+    R = curvature_scale(curvature)
+    p = torch.tensor([[0.1 * R, 0.0], [0.0, scale * R]], dtype=torch.float64)
+    with pytest.raises(InputError, match=f"{name} ball must have norm below {R:g}, got"):
+        read(p, curvature)
+
+
+@pytest.mark.parametrize("read", [lorentz.from_poincare, lorentz.from_klein])
+def test_the_center_of_the_ball_is_the_origin_with_finite_gradient(read, dtype, curvature):
+    zero = torch.zeros(3, dtype=dtype)
+    torch.testing.assert_close(read(zero, curvature), lorentz.origin(3, curvature, dtype=dtype))
+    assert_finite_gradients(lambda p: read(p, curvature), zero)
+    assert read(torch.empty(0, 3, dtype=dtype), curvature).shape == (0, 4)

@@ -24,8 +24,8 @@ def frechet_loss(x, points, manifold):
 
 def run_steps(optimizer_of, manifold, count=60):
     """Losses of the search for the Fréchet mean of a cloud, and the parameter at the end."""
-    centre = at_radius(1.5, directions(4), manifold.curvature)
-    points = around(centre, 0.3, 20, manifold.curvature)
+    center = at_radius(1.5, directions(4), manifold.curvature)
+    points = around(center, 0.3, 20, manifold.curvature)
     parameter = geoopt.ManifoldParameter(manifold.origin(5, dtype=torch.float64), manifold=manifold)
     optimizer = optimizer_of([parameter])
     losses = []

@@ -58,9 +58,9 @@ def test_mass_of_a_pool_moves_with_nothing(curvature):
     x = lorentz.lift(torch.randn(6, 3, dtype=torch.float64), curvature)
     batch = torch.tensor([0, 1, 0, 1, 1, 0])
     _, mass = pool_with_mass(x, batch, 2, curvature=curvature)
-    centre = lorentz.lift(torch.randn(1, 3, dtype=torch.float64), curvature)
+    center = lorentz.lift(torch.randn(1, 3, dtype=torch.float64), curvature)
     torch.testing.assert_close(
-        pool_with_mass(lorentz.oplus(x, centre, curvature), batch, 2, curvature=curvature)[1], mass
+        pool_with_mass(lorentz.oplus(x, center, curvature), batch, 2, curvature=curvature)[1], mass
     )
     order = torch.randperm(6)
     torch.testing.assert_close(pool_with_mass(x[order], batch[order], 2, curvature=curvature)[1], mass)

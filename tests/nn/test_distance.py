@@ -9,11 +9,11 @@ import torch
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HDistance
-from hkconv.ops import pieces
+from hkconv.ops import reference
 from hkconv.testing import assert_on_manifold
 
 
-def test_gives_the_distance_to_every_centre(dtype, curvature):
+def test_gives_the_distance_to_every_center(dtype, curvature):
     layer = HDistance(3, 4, curvature=curvature).to(dtype)
     x = lorentz.lift(torch.randn(5, 3, dtype=dtype), curvature)
     expected = torch.stack(
@@ -32,7 +32,7 @@ def test_any_leading_shape():
     torch.testing.assert_close(layer(x), torch.stack([layer(x[0]), layer(x[1])]))
 
 
-def test_centres_are_a_manifold_parameter_that_survives_copies_and_casts(curvature):
+def test_centers_are_a_manifold_parameter_that_survives_copies_and_casts(curvature):
     layer = HDistance(3, 4, curvature=curvature)
     assert isinstance(layer.centers, geoopt.ManifoldParameter)
     assert_on_manifold(layer.double().centers.detach(), curvature, tolerance=1e-15)
@@ -42,17 +42,17 @@ def test_centres_are_a_manifold_parameter_that_survives_copies_and_casts(curvatu
         assert clone.centers.manifold.curvature == curvature
 
 
-def test_gradcheck_and_finite_gradient_at_a_centre(dtype, curvature):
+def test_gradcheck_and_finite_gradient_at_a_center(dtype, curvature):
     layer = HDistance(3, 4, curvature=curvature).double()
     space = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s, _: layer(lorentz.lift(s, curvature)), (space, layer.centers))
     layer = layer.to(dtype)
-    at_centre = layer.centers[:, 1:].detach().clone().requires_grad_()
-    layer(lorentz.lift(at_centre, curvature)).sum().backward()
-    assert torch.isfinite(at_centre.grad).all() and torch.isfinite(layer.centers.grad).all()
+    at_center = layer.centers[:, 1:].detach().clone().requires_grad_()
+    layer(lorentz.lift(at_center, curvature)).sum().backward()
+    assert torch.isfinite(at_center.grad).all() and torch.isfinite(layer.centers.grad).all()
 
 
-def test_reset_moves_the_centres_and_keeps_them_on_the_manifold(curvature):
+def test_reset_moves_the_centers_and_keeps_them_on_the_manifold(curvature):
     layer = HDistance(3, 4, curvature=curvature)
     before = layer.centers.detach().clone()
     layer.reset_parameters()
@@ -71,7 +71,7 @@ def test_many_points_are_taken_in_pieces_with_the_same_distances_and_gradients(d
     x = lorentz.lift(torch.randn(50, 3, dtype=dtype), curvature)
     found, largest = [], []
     for numbers in (10**6, 200):
-        monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(reference, "NUMBERS_AT_ONCE", numbers)
         point, sizes = x.clone().requires_grad_(), [0]
         with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
             out = layer(point)

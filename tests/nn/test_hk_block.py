@@ -50,7 +50,7 @@ def smooth_edges():
 
 
 def sampled_edges(targets=4):
-    """The edges into the first nodes, as a neighbour sampler hands them over."""
+    """The edges into the first nodes, as a neighbor sampler hands them over."""
     edge_index = ragged_edges()
     return edge_index[:, edge_index[1] < targets]
 
@@ -100,7 +100,7 @@ def test_equals_the_equations(dtype, curvature, weighted, norm, act):
     x, edge_index = cloud(7, 4, curvature, dtype), ragged_edges()
     weights = torch.rand(edge_index.size(1), dtype=dtype) if weighted else None
     if weighted:
-        weights[edge_index[1] == 5] = 0  # all weights of a neighbourhood vanish
+        weights[edge_index[1] == 5] = 0  # all weights of a neighborhood vanish
     block = make(dtype=dtype, curvature=curvature, norm=norm, act=act)
     listed = [1.0] * edge_index.size(1) if weights is None else weights.tolist()
     views = literal_views(block, x, x, edge_index, listed, curvature)
@@ -206,7 +206,7 @@ def test_differences_keep_the_local_translation_theorem(mass, dtype, curvature):
 def test_the_other_views_and_the_block_see_positions():
     block, x = make(norm=None), cloud(7, 4, -1.0, torch.float64)
     for layer in (block, view(block, 1), view(block, 2)):
-        with pytest.raises(AssertionError, match="moving a neighbourhood"):
+        with pytest.raises(AssertionError, match="moving a neighborhood"):
             assert_translation_invariant(layer, x, ragged_edges())
 
 
@@ -214,9 +214,9 @@ def test_the_other_views_and_the_block_see_positions():
 @pytest.mark.parametrize(("radius", "tolerance"), [(1.0, 2e-5), (4.0, 2e-5), (8.0, 1e-3)])
 def test_float32_agrees_with_float64_far_from_the_origin(radius, tolerance, norm):
     direction = F.normalize(torch.randn(1, 4, dtype=torch.float64))
-    centre = lorentz.exp0(F.pad(radius * direction, (1, 0)))
+    center = lorentz.exp0(F.pad(radius * direction, (1, 0)))
     spread = lorentz.lift(0.5 * torch.randn(7, 4, dtype=torch.float64))
-    x = lorentz.lift(lorentz.oplus(spread, centre)[:, 1:].float())
+    x = lorentz.lift(lorentz.oplus(spread, center)[:, 1:].float())
     block = make(dtype=torch.float32, norm=norm)
     exact = copy.deepcopy(block).double()(lorentz.lift(x[:, 1:].double()), ragged_edges())
     torch.testing.assert_close(block(x, ragged_edges()).double(), exact, rtol=0, atol=tolerance)
@@ -334,7 +334,7 @@ def test_mass_is_that_of_the_differences(curvature):
     torch.testing.assert_close(views[:, 1:], plain[:, 1:], rtol=0, atol=1e-11)
     factor = (views[:, 0, 1:] / plain[:, 0, 1:]).mean(1)
     counts = torch.bincount(edge_index[1], minlength=7).double()
-    # One neighbour, or one neighbour twice: the messages coincide, and the mass is their number.
+    # One neighbor, or one neighbor twice: the messages coincide, and the mass is their number.
     torch.testing.assert_close(torch.expm1(factor - 1)[[2, 4]], counts[[2, 4]])
     assert torch.expm1(factor - 1)[1] > counts[1] + 1e-6
 
@@ -364,7 +364,7 @@ def test_dropout_is_drawn_once_a_node_and_only_in_training():
     assert torch.equal(block.eval()(x, edge_index), bare(x, edge_index))
 
 
-def test_every_kind_of_neighbourhood_gives_the_same():
+def test_every_kind_of_neighborhood_gives_the_same():
     block, x, edge_index = make(), cloud(7, 4, -1.0, torch.float64), ragged_edges()
     weight = torch.rand(edge_index.size(1), dtype=torch.float64)
     expected = block(x, edge_index, weight)

@@ -20,7 +20,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool, hk_conv
 from hkconv.nn.common import drop_ends
-from hkconv.ops import pieces
+from hkconv.ops import reference
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant, assert_translation_invariant
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -87,7 +87,7 @@ def test_equals_the_papers_equations(dtype, curvature, weighted, relative, act):
     x, edge_index = cloud(7, 4, curvature, dtype), ragged_edges()
     weights = torch.rand(edge_index.size(1), dtype=dtype) if weighted else None
     if weighted:
-        weights[edge_index[1] == 2] = 0  # all weights of a neighbourhood vanish
+        weights[edge_index[1] == 2] = 0  # all weights of a neighborhood vanish
     conv = make(dtype=dtype, curvature=curvature, relative=relative, act=act)
     listed = [1.0] * edge_index.size(1) if weights is None else weights.tolist()
     tau = (lambda t: t) if act is None else torch.relu
@@ -134,19 +134,19 @@ def test_root_is_the_centroid_of_the_convolution_and_the_node(curvature):
     conv = make(curvature=curvature, root=True)
     with torch.no_grad():
         conv.root_logit.fill_(0.7)
-    neighbourhood = literal_output(conv, x, x, edge_index, [1.0] * edge_index.size(1), curvature)
+    neighborhood = literal_output(conv, x, x, edge_index, [1.0] * edge_index.size(1), curvature)
     own = torch.sigmoid(torch.tensor(0.7, dtype=torch.float64))
     root = {n: v.detach() for n, v in conv.root.named_tensors().items()}
     expected = torch.stack(
         [
             literal.centroid([out, literal.hlinear(p, **root, k=curvature)], [1 - own, own], curvature)
-            for out, p in zip(neighbourhood, x)
+            for out, p in zip(neighborhood, x)
         ]
     )
     torch.testing.assert_close(conv(x, edge_index), expected, rtol=0, atol=1e-11)
 
 
-def test_mass_is_the_lorentz_norm_of_the_neighbours_sum(curvature):
+def test_mass_is_the_lorentz_norm_of_the_neighbors_sum(curvature):
     """With no shift and unit scale the spatial part grows by 1 + log(1 + M); M counts coinciding messages."""
     x, edge_index = cloud(7, 4, curvature, torch.float64), ragged_edges()
     conv = make(curvature=curvature, mass=True)
@@ -156,11 +156,11 @@ def test_mass_is_the_lorentz_norm_of_the_neighbours_sum(curvature):
     plain = literal_output(conv, x, x, edge_index, [1.0] * edge_index.size(1), curvature)
     factor = (conv(x, edge_index)[:, 1:] / plain[:, 1:]).mean(1)
     counts = torch.bincount(edge_index[1], minlength=7).double()
-    assert torch.isnan(factor[[0, 6]]).all()  # the origin, whatever its factor: nodes without neighbours
+    assert torch.isnan(factor[[0, 6]]).all()  # the origin, whatever its factor: nodes without neighbors
     mass = torch.expm1(factor - 1)
     single = counts == 1
     torch.testing.assert_close(mass[single], counts[single])
-    torch.testing.assert_close(mass[4], counts[4])  # one neighbour twice: both messages coincide
+    torch.testing.assert_close(mass[4], counts[4])  # one neighbor twice: both messages coincide
     assert mass[1] > counts[1] + 1e-6
 
 
@@ -190,16 +190,16 @@ def test_local_translation_theorem(variant, dtype, curvature):
 @pytest.mark.parametrize("variant", ["direct", "root"])
 def test_variants_that_see_positions_are_not_translation_invariant(variant):
     conv = make(**VARIANTS[variant])
-    with pytest.raises(AssertionError, match="moving a neighbourhood"):
+    with pytest.raises(AssertionError, match="moving a neighborhood"):
         assert_translation_invariant(conv, cloud(7, 4, -1.0, torch.float64), ragged_edges())
 
 
 @pytest.mark.parametrize(("radius", "tolerance"), [(1.0, 2e-5), (4.0, 2e-5), (8.0, 1e-3)])
 def test_float32_agrees_with_float64_far_from_the_origin(radius, tolerance):
     direction = torch.nn.functional.normalize(torch.randn(1, 4, dtype=torch.float64))
-    centre = lorentz.exp0(torch.nn.functional.pad(radius * direction, (1, 0)))
+    center = lorentz.exp0(torch.nn.functional.pad(radius * direction, (1, 0)))
     spread = lorentz.lift(0.5 * torch.randn(7, 4, dtype=torch.float64))
-    x = lorentz.lift(lorentz.oplus(spread, centre)[:, 1:].float())
+    x = lorentz.lift(lorentz.oplus(spread, center)[:, 1:].float())
     conv = make(dtype=torch.float32)
     exact = copy.deepcopy(conv).double()(lorentz.lift(x[:, 1:].double()), ragged_edges())
     torch.testing.assert_close(conv(x, ragged_edges()).double(), exact, rtol=0, atol=tolerance)
@@ -273,7 +273,7 @@ def test_pyg_module_habits(dtype):
         assert_module(conv, both, bipartite, expected_size=(4, 4), atol=1e-5, size=(7, 4))
 
 
-def test_every_kind_of_neighbourhood_gives_the_same():
+def test_every_kind_of_neighborhood_gives_the_same():
     conv, x, edge_index = make(), cloud(7, 4, -1.0, torch.float64), ragged_edges()
     weight = torch.rand(edge_index.size(1), dtype=torch.float64)
     expected = conv(x, edge_index, weight)
@@ -508,7 +508,7 @@ def test_trains_inside_pyg_sequential_and_dataloader():
 
 
 def test_a_random_activation_draws_the_same_when_a_piece_is_computed_again(monkeypatch):
-    monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", 600)
+    monkeypatch.setattr(reference, "NUMBERS_AT_ONCE", 600)
     draws = []
 
     def act(x):
@@ -528,7 +528,7 @@ def test_pieces_of_edges_change_nothing(monkeypatch, dtype):
     x, edge_index = lorentz.lift(torch.randn(20, 3, dtype=dtype)), torch.randint(20, (2, 300))
     found, largest = [], []
     for numbers in (10**6, 600):
-        monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(reference, "NUMBERS_AT_ONCE", numbers)
         point, sizes = x.clone().requires_grad_(), [0]
         with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
             out = conv(point, edge_index)

@@ -25,7 +25,7 @@ def test_equals_brute_force(curvature, loop, batched):
     assert {tuple(e) for e in edges.t().tolist()} == brute_force(x, 4, batch, loop, curvature)
 
 
-def test_hyperbolic_neighbours_differ_from_euclidean_ones():
+def test_hyperbolic_neighbors_differ_from_euclidean_ones():
     """Far out, a point straight inward is nearer than one at the same height to the side, though Euclid disagrees."""
     x = lorentz.lift(torch.tensor([[100.0, 0.0], [60.0, 0.0], [96.0, 28.0]]))
     assert torch.cdist(x[:1, 1:], x[1:, 1:]).argmin() == 1

@@ -26,7 +26,7 @@ def scale_and_shift(layer):
 
 @pytest.mark.parametrize("act", [None, "relu"])
 @pytest.mark.parametrize(("norm", "over"), [("layer", 1), ("batch", 0)])
-def test_standardises_space_by_the_equation_and_lifts(norm, over, act, dtype, curvature):
+def test_standardizes_space_by_the_equation_and_lifts(norm, over, act, dtype, curvature):
     layer, x = make(norm, act, dtype, curvature), cloud(dtype, curvature)
     space = x[:, 1:].double()
     mean = space.mean(over, keepdim=True)
@@ -44,7 +44,7 @@ def test_activation_alone():
     assert torch.equal(HNorm(4, None, "relu")(x)[:, 1:], x[:, 1:].clamp(min=0))
 
 
-def test_batches_are_normalised_by_running_estimates_in_evaluation():
+def test_batches_are_normalized_by_running_estimates_in_evaluation():
     layer, x = make("batch"), cloud()
     for _ in range(200):
         layer(x)

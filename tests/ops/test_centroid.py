@@ -22,8 +22,8 @@ def test_each_group_equals_the_dense_centroid_and_mass(dtype, curvature):
 
 def test_far_clusters_keep_their_digits_in_float32():
     """At radius 8 the textbook quotient s / |s|_L is off by a large share of the spread; this one is not."""
-    centre = lorentz.exp0(torch.nn.functional.pad(8 * torch.eye(3, dtype=torch.float64)[:1], (1, 0)))
-    cluster = lorentz.oplus(lorentz.lift(0.3 * torch.randn(50, 3, dtype=torch.float64)), centre)
+    center = lorentz.exp0(torch.nn.functional.pad(8 * torch.eye(3, dtype=torch.float64)[:1], (1, 0)))
+    cluster = lorentz.oplus(lorentz.lift(0.3 * torch.randn(50, 3, dtype=torch.float64)), center)
     x = lorentz.lift(cluster[:, 1:].float())
     exact = lorentz.centroid(lorentz.lift(x[:, 1:].double()))
     ours, _ = segment_centroid(x, torch.zeros(50, dtype=torch.long), 1)
@@ -34,7 +34,7 @@ def test_far_clusters_keep_their_digits_in_float32():
 
 
 def bipartite():
-    """Nine sources, six targets: one with a single neighbour, one with the same three times, and 4 and 5 with none."""
+    """Nine sources, six targets: one with a single neighbor, one with the same three times, and 4 and 5 with none."""
     source = torch.tensor([0, 3, 8, 5, 5, 2, 5, 7, 1, 0, 8])
     target = torch.tensor([2, 0, 0, 3, 3, 0, 3, 2, 1, 0, 2])
     return torch.stack([source, target])
@@ -42,20 +42,20 @@ def bipartite():
 
 def cluster(radius, spread, points=50):
     """Points about one that is far away, as float32 has them."""
-    centre = lorentz.exp0(torch.nn.functional.pad(radius * torch.eye(3, dtype=torch.float64)[:1], (1, 0)))
-    around = lorentz.oplus(lorentz.lift(spread * torch.randn(points, 3, dtype=torch.float64)), centre)
+    center = lorentz.exp0(torch.nn.functional.pad(radius * torch.eye(3, dtype=torch.float64)[:1], (1, 0)))
+    around = lorentz.oplus(lorentz.lift(spread * torch.randn(points, 3, dtype=torch.float64)), center)
     return lorentz.lift(around[:, 1:].float())
 
 
 def of_all(x, weight=None):
-    """The centroid of all points by way of one target's neighbours."""
+    """The centroid of all points by way of one target's neighbors."""
     count = x.size(0)
     edge_index = torch.stack([torch.arange(count), torch.zeros(count, dtype=torch.long)])
     return neighbor_centroid(x, neighbors(edge_index, (count, 1)), weight)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_centroid_of_neighbours_equals_that_of_segments_with_gradients(weighted, curvature):
+def test_centroid_of_neighbors_equals_that_of_segments_with_gradients(weighted, curvature):
     (source, target), found = bipartite(), neighbors(bipartite(), (9, 6))
     space = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
     weight = torch.rand(11, dtype=torch.float64, requires_grad=True) if weighted else None
@@ -69,7 +69,7 @@ def test_centroid_of_neighbours_equals_that_of_segments_with_gradients(weighted,
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_centroid_of_neighbours_has_the_gradient_of_a_learned_curvature():
+def test_centroid_of_neighbors_has_the_gradient_of_a_learned_curvature():
     found, space = neighbors(bipartite(), (9, 6)), torch.randn(9, 3, dtype=torch.float64)
     curvature = torch.tensor(-0.7, dtype=torch.float64, requires_grad=True)
 
@@ -80,7 +80,7 @@ def test_centroid_of_neighbours_has_the_gradient_of_a_learned_curvature():
     assert torch.autograd.gradcheck(run, (curvature,))
 
 
-def test_centroid_of_no_neighbours_is_the_origin(dtype, curvature):
+def test_centroid_of_no_neighbors_is_the_origin(dtype, curvature):
     found, space = neighbors(bipartite(), (9, 6)), torch.randn(9, 3, dtype=dtype, requires_grad=True)
     out = neighbor_centroid(lorentz.lift(space, curvature), found, None, curvature)
     origin = lorentz.origin(3, curvature, dtype=dtype)
@@ -95,7 +95,7 @@ def test_centroid_of_no_neighbours_is_the_origin(dtype, curvature):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("spread", [1e-3, 0.3])
 @pytest.mark.parametrize("radius", [8.0, 12.0])
-def test_centroid_of_far_neighbours_keeps_its_digits_in_float32(radius, spread, weighted):
+def test_centroid_of_far_neighbors_keeps_its_digits_in_float32(radius, spread, weighted):
     x = cluster(radius, spread)
     weight = torch.rand(50) if weighted else None
     exact = lorentz.centroid(lorentz.lift(x[:, 1:].double()), None if weight is None else weight.double())
@@ -108,7 +108,7 @@ def test_centroid_of_far_neighbours_keeps_its_digits_in_float32(radius, spread, 
 
 @pytest.mark.parametrize("case", ["cluster", "one point", "all around", "with the origin"])
 @pytest.mark.parametrize("size", [1e6, 1e10])
-def test_centroid_of_neighbours_is_finite_wherever_they_are(size, case, dtype):
+def test_centroid_of_neighbors_is_finite_wherever_they_are(size, case, dtype):
     """Where even float64 loses 1 - |r|^2, the root is kept at what the sum of weights says."""
     space = size * torch.nn.functional.normalize(torch.randn(6, 3, dtype=dtype))
     if case == "cluster":

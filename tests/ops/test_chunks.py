@@ -30,7 +30,7 @@ def used_rows(rows, width):
 
 
 def assert_cut(degree, length):
-    """Chunks of at most ``length`` edges, said again by walking through every neighbourhood."""
+    """Chunks of at most ``length`` edges, said again by walking through every neighborhood."""
     nodes, edges = len(degree), sum(degree)
     chunks, hubs = cut(degree)
     expected, expected_hubs, edge, slot = [], [], 0, 0

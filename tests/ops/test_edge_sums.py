@@ -26,7 +26,7 @@ def drawn(generator, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
 
 
-def test_sum_over_neighbours(edges, generator):
+def test_sum_over_neighbors(edges, generator):
     def plain(x, weight):
         return torch.zeros_like(x).index_add(0, edges.target, weight.unsqueeze(-1) * x[edges.source])
 

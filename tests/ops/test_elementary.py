@@ -125,7 +125,7 @@ def test_log1p_is_monotone_through_all_exponents():
 
 
 @pytest.mark.parametrize("bound", [-60.0, -20.0, -1.0, 0.0, 1.0, 20.0, 60.0])
-def test_exp_is_monotone_between_neighbouring_floats(bound):
+def test_exp_is_monotone_between_neighboring_floats(bound):
     """Around odd multiples of ln 2 / 2, where one polynomial ends and the next begins."""
     run = [np.float32((np.floor(bound / np.log(2)) + 0.5) * np.log(2))]
     for _ in range(200):

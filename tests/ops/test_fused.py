@@ -81,7 +81,7 @@ def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
     assert_equals_reference(make_problem(edge_index, (12, 12), 3, 4, 5, weighted=True), torch.float64, device)
 
 
-def test_targets_whose_weights_all_vanish_count_their_neighbours_alike(device):
+def test_targets_whose_weights_all_vanish_count_their_neighbors_alike(device):
     problem = make_problem(random_edges(6, 6, 30), (6, 6), 3, 4, 5, weighted=True)
     problem.leaves["edge_weight"][problem.edge_index[1] < 3] = 0
     assert_equals_reference(problem, torch.float64, device)
@@ -111,7 +111,7 @@ def test_fuzz(seed, dtype):
 @pytest.mark.parametrize(("radius", "tolerance"), [(4.0, 2e-5), (8.0, 1e-3)])
 @pytest.mark.parametrize("separation", [0.01, 0.3, 3.0])
 def test_float32_is_right_far_from_the_origin(radius, tolerance, separation, device):
-    """Neighbours at a given distance from their target, itself ``radius`` away from the origin."""
+    """Neighbors at a given distance from their target, itself ``radius`` away from the origin."""
     generator = torch.Generator().manual_seed(1)
     m, n, K, count = 6, 6, 4, 8
     base = torch.nn.functional.normalize(torch.randn(count, m, generator=generator, dtype=torch.float64), dim=-1)
@@ -142,7 +142,7 @@ def test_finite_with_finite_gradients_for_points_as_far_as_float32_goes(device):
 @pytest.mark.parametrize(("scale", "tolerance"), [(1e2, 2e-5), (1e4, 3e-4), (1e6, 5e-3)])
 @pytest.mark.parametrize("apart", [0.0, 1e-3])
 def test_messages_far_out_and_close_together_keep_their_precision(scale, tolerance, apart, device):
-    """Where directions of all kernel points and neighbours nearly agree, a difference of squares would be 0 or NaN.
+    """Where directions of all kernel points and neighbors nearly agree, a difference of squares would be 0 or NaN.
 
     One target has enough edges to be a hub.
     """
@@ -172,7 +172,7 @@ def test_points_that_are_all_but_equal_are_told_apart_or_not_but_give_no_nan(siz
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-def test_nan_in_one_node_reaches_only_its_neighbours(device):
+def test_nan_in_one_node_reaches_only_its_neighbors(device):
     problem = make_problem(torch.tensor([[0, 1, 2], [1, 2, 3]]), (5, 5), 3, 4, 5)
     problem.leaves["x_source"][0] = torch.nan
     out, _, _ = outputs_and_gradients(problem, "fused", torch.float32, device)

@@ -255,7 +255,7 @@ def test_same_edge_index_is_sorted_once_over_calls_and_layers(sorts):
 
 @ignore_beta_warnings
 @pytest.mark.parametrize("make", [EdgeIndex, to_torch_csr_tensor, to_torch_csc_tensor, lambda e: e.int()])
-def test_every_kind_of_neighbourhood_is_sorted_once(make, sorts):
+def test_every_kind_of_neighborhood_is_sorted_once(make, sorts):
     edge_index = make(torch.tensor([[0, 1, 2], [1, 2, 0]]))
     for _ in range(3):
         read_neighbors(edge_index, None, (3, 3))

@@ -240,7 +240,7 @@ def make_layers(dtype=torch.float64, **options):
 
 
 def layer_problem(generator, curvature=-1.0):
-    """Points and edges with self loops, repeated edges and, in node 6, a target without neighbours."""
+    """Points and edges with self loops, repeated edges and, in node 6, a target without neighbors."""
     edge_index = torch.cat([random_edges(7, 6, 25, generator), torch.arange(3).repeat(2, 1)], dim=1)
     weight = torch.rand(28, generator=generator, dtype=torch.float64)
     weight[edge_index[1] == 2] = 0

@@ -17,7 +17,7 @@ from hkconv.nn.hk_block import VIEWS
 from hkconv.ops.edge_sums import neighbor_sum, square_distance
 from hkconv.ops.fused import acting_weight
 from hkconv.ops.neighbors import Neighbors, find_neighbors
-from hkconv.ops.pieces import in_pieces
+from hkconv.ops.reference import in_pieces
 from hkconv.ops.rows import view_gates
 from hkconv.points import kernel_points
 

@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.geometry.hyperboloid import safe_norm
 from hkconv.geometry.lorentz import exp0, lift, log0, ominus, oplus, origin
 from hkconv.geometry.maps import max_radius
-from hkconv.geometry.norm import safe_norm
 from hkconv.models.readout import link_logits
 from hkconv.models.tasks import check_task
 from hkconv.nn import FermiDirac

@@ -5,7 +5,7 @@ import torch
 
 from hkconv.geometry.lorentz import lift
 from hkconv.nn import HKAttention
-from hkconv.ops import pieces
+from hkconv.ops import reference
 
 
 @pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
@@ -22,7 +22,7 @@ def test_queries_in_pieces_give_the_same_and_keep_nothing_of_all_pairs(aggregati
 
     layer.backend = "auto"
     monkeypatch.setattr(hk_attention, "choose_backend", lambda *_: "reference")
-    monkeypatch.setattr(pieces, "NUMBERS_AT_ONCE", 300)
+    monkeypatch.setattr(reference, "NUMBERS_AT_ONCE", 300)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
         out = layer(x, key_padding_mask=padding, causal=True)
