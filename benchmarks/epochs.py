@@ -11,12 +11,11 @@ from pathlib import Path
 # OpenMP reads this once, when PyTorch is loaded; threads that spin while they wait disturb what runs beside them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from hkconv.benchmarking.epochs import EPOCH_MODELS, EpochPlan, run_epochs
-from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import write_json
 from hkconv.engine.settings import OptimOptions
 from hkconv.errors import InputError
+from hkconv.experiments.epochs import EPOCH_MODELS, PAPER_DATASETS, EpochPlan, run_epochs
 from hkconv.models.options import HKNOptions, ModelOptions
 from hkconv.tasks.recipe import make_recipe
 

@@ -5,7 +5,8 @@ Run: python benchmarks/readme.py
 
 from pathlib import Path
 
-from hkconv.benchmarking.report import render_short_epochs, replace_section
+from report import render_short_epochs, replace_section
+
 from hkconv.engine.files import read_json, write_bytes
 from hkconv.experiments.pages import as_markdown
 from hkconv.experiments.plan import read_grid

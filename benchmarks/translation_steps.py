@@ -17,10 +17,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hkconv.benchmarking.machine import header
-from hkconv.benchmarking.timing import Timing, measure, timer_for
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import write_json
+from hkconv.engine.measuring import Timing, header, measure, timer_for
 from hkconv.engine.step import CapturedParts, Step
 from hkconv.engine.task import Objective
 from hkconv.errors import InputError

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hkconv.benchmarking.shapes import QUICK_SHAPES, Shape, check_targets, parse_shape
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
 from hkconv.errors import InputError
 
 if TYPE_CHECKING:
-    from hkconv.benchmarking.layers import LayerPlan
+    from hkconv.experiments.bench import LayerPlan
 
 QUICK_VARIANTS = "reference,fused,hybonet,gcn,gat"
 
@@ -38,18 +37,17 @@ def bench(
 
     Example: hkconv bench --shape 5201,396000,4,16 --out bench.json
     """
-    shapes = QUICK_SHAPES if not shape else tuple(parse_shape(text) for text in shape)
     target = None if out is None else _check_target(Path(out))
     if not 0 < budget < float("inf"):
         raise InputError(f"budget must be above 0 seconds, got {budget:g}")
     if not 0 <= seed < 2**63:
         raise InputError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}")
-    chosen_targets = check_targets(_split(targets))
 
-    from hkconv.benchmarking.layers import LayerPlan, run_layers
-    from hkconv.benchmarking.variants import check_variants
     from hkconv.engine.devices import find_device
+    from hkconv.experiments.bench import QUICK_SHAPES, LayerPlan, check_targets, check_variants, parse_shape, run_layers
 
+    shapes = tuple(map(parse_shape, shape)) if shape else QUICK_SHAPES
+    chosen_targets = check_targets(_split(targets))
     found = find_device(device)
     if found.type not in {"cpu", "cuda"}:
         raise InputError(f"device must be cpu, cuda or auto, got {device!r}")
@@ -93,10 +91,10 @@ def _split(names: str) -> tuple[str, ...]:
 
 
 def _print_cell(cell: dict[str, Any]) -> None:
-    shape = Shape(**cell["shape"])
+    shape = cell["shape"]
     typer.echo(
-        f"{shape.nodes:,} nodes, {shape.edges:,} edges ({cell['targets']} targets), "
-        f"K = {shape.kernels}, dimension {shape.dim}"
+        f"{shape['nodes']:,} nodes, {shape['edges']:,} edges ({cell['targets']} targets), "
+        f"K = {shape['kernels']}, dimension {shape['dim']}"
     )
     table = make_table("layer", "forward ms", "with backward ms", "min", "IQR", "peak MB", "x fused")
     fused = cell["variants"].get("fused", {}).get("train", {}).get("median")

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hkconv.benchmarking.paper import PAPER_ROWS
 from hkconv.errors import InputError
 from hkconv.experiments.cells import collect_cells
+from hkconv.experiments.epochs import PAPER_ROWS
 from hkconv.experiments.grids import Grid, PaperTable
 from hkconv.experiments.recipe_files import TRAINED_TABLES, read_table
 from hkconv.experiments.store import RUNTIME, Damage, Record, read

@@ -1,4 +1,4 @@
-"""The paper's runtime table: seconds an epoch, measured by :mod:`hkconv.benchmarking.epochs`, kept as records."""
+"""The paper's runtime table: seconds an epoch, measured by :mod:`hkconv.experiments.epochs`, kept as records."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 
-from hkconv.benchmarking.epochs import EpochPlan, run_epochs
-from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.engine.devices import describe_device
 from hkconv.engine.reproducibility import source_commit
 from hkconv.engine.step import batches_return
+from hkconv.experiments.epochs import PAPER_DATASETS, EpochPlan, run_epochs
 from hkconv.experiments.store import RUNTIME, Record
 from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from hkconv.benchmarking.memory import peak_cuda, peak_rss
 from hkconv.data import hide_test
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.devices import describe_device, find_device
+from hkconv.engine.measuring import peak_cuda, peak_rss
 from hkconv.engine.reproducibility import deterministic_algorithms, source_commit, versions
 from hkconv.engine.step import CaptureBrokenError, CaptureRefusedError
 from hkconv.errors import InputError

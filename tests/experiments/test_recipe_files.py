@@ -9,9 +9,9 @@ from fuzzing import changed as changes_of
 from fuzzing import fuzzed, input_errors_alone
 from hypothesis import strategies as st
 
-from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
+from hkconv.experiments.epochs import PAPER_DATASETS
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.spaces import read_tuning
 from hkconv.models import MODELS

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.errors import InputError
 from hkconv.experiments import runtime
+from hkconv.experiments.epochs import PAPER_DATASETS
 from hkconv.experiments.store import append, identity, read
 from hkconv.experiments.tables import Choice, Place
 

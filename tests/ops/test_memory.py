@@ -3,11 +3,11 @@
 from functools import lru_cache
 
 import pytest
+from attention import Sequences, peak_bytes
 from nights import nightly
 
-from hkconv.benchmarking.attention import Sequences, peak_bytes
-from hkconv.benchmarking.child import ask, probe_memory
-from hkconv.benchmarking.shapes import Shape
+from hkconv.engine.measuring import ask
+from hkconv.experiments.bench import Shape, probe_memory
 
 
 @pytest.mark.parametrize("targets", [*nightly("uniform"), "power-law"])
@@ -30,7 +30,7 @@ def test_extra_memory_grows_with_nodes_by_kernels_by_n():
 @lru_cache
 def attention_bytes(variant, length):
     order = {"variant": variant, "sequences": {"batch": 1, "length": length, "dim": 64}, "seed": 0}
-    return ask("hkconv.benchmarking.attention", order, 300)["bytes"]
+    return ask("attention:measure_here", order, 300)["bytes"]
 
 
 def test_attention_needs_little_beside_its_plain_form_and_not_much_more_than_hybonets():

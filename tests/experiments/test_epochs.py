@@ -1,8 +1,7 @@
 import torch
 
-from hkconv.benchmarking.epochs import EpochPlan, epoch_ratios, run_epochs
-from hkconv.benchmarking.paper import PAPER_DATASETS
 from hkconv.data.catalog import CATALOG
+from hkconv.experiments.epochs import PAPER_DATASETS, EpochPlan, epoch_ratios, run_epochs
 from hkconv.tasks.recipe import make_recipe
 
 

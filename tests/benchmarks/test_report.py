@@ -1,6 +1,6 @@
 import pytest
+from report import NOT_YET, SECTIONS, render_page, render_short_epochs, replace_section
 
-from hkconv.benchmarking.report import NOT_YET, SECTIONS, render_page, render_short_epochs, replace_section
 from hkconv.engine.files import write_json
 from hkconv.errors import InputError
 

@@ -1,13 +1,12 @@
+import mini_batches
 import pytest
+from mini_batches import measure_here, run_mini_batches
 
-from hkconv.benchmarking import mini_batches
-from hkconv.benchmarking.mini_batches import measure_here, run_mini_batches
-from hkconv.benchmarking.shapes import Shape
 from hkconv.errors import InputError
 
 
 def test_trains_predicts_and_compares():
-    found = measure_here(Shape(400, 3000, 2, 4), batches=3, batch_size=50, seed=0)
+    found = measure_here({"nodes": 400, "edges": 3000, "kernels": 2, "dim": 4}, batches=3, batch_size=50, seed=0)
     for part in ("sorting", "training", "prediction", "at_once"):
         assert found[part]["seconds"] > 0 < found[part]["cpu_seconds"] and found[part]["peak_rss_bytes"] > 10**8
     assert found["largest_difference"] <= 1e-5 * max(1, found["largest_logit"])
@@ -16,14 +15,14 @@ def test_trains_predicts_and_compares():
 def test_each_size_is_asked_of_a_process_of_its_own(monkeypatch):
     orders = []
 
-    def ask(module, order, limit):
-        orders.append((module, order))
+    def ask(function, order, limit):
+        orders.append((function, order))
         return {"failed": "was not ready"}
 
     monkeypatch.setattr(mini_batches, "ask", ask)
     document = run_mini_batches((0.01, 0.02), batches=2, batch_size=5, seed=3)
     assert [order["shape"]["edges"] for _, order in orders] == [200_000, 400_000]
-    assert {module for module, _ in orders} == {"hkconv.benchmarking.mini_batches"}
+    assert {function for function, _ in orders} == {"mini_batches:measure_here"}
     assert orders[0][1] | {"shape": None} == {"shape": None, "batches": 2, "batch_size": 5, "seed": 3}
     assert [cell["failed"] for cell in document["cells"]] == ["was not ready"] * 2
 

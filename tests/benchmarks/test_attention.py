@@ -1,11 +1,12 @@
 import json
+from dataclasses import asdict
 
+import attention
 import pytest
 import torch
+from attention import AttentionPlan, Sequences, Step, measure_here, peak_bytes, run_attention
 from nights import nightly
 
-from hkconv.benchmarking import attention
-from hkconv.benchmarking.attention import AttentionPlan, Sequences, Step, measure_here, peak_bytes, run_attention
 from hkconv.errors import InputError
 
 CPU = torch.device("cpu")
@@ -67,7 +68,7 @@ def test_a_variant_that_fails_or_does_not_fit_leaves_the_others(monkeypatch):
 
 def test_plain_form_needs_about_what_is_foretold():
     sequences = Sequences(1, 64, 64)
-    found = measure_here("reference", sequences, 0)["bytes"]
+    found = measure_here("reference", asdict(sequences), 0)["bytes"]
     assert found is None or 0.5 * peak_bytes(sequences) < found < 1.5 * peak_bytes(sequences)
 
 

@@ -3,8 +3,8 @@ import math
 
 import pytest
 import torch
+from long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
 
-from hkconv.benchmarking.long_runs import SMALL_DATASETS, VARIANTS, LongPlan, run_long
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.tasks import NodeTask

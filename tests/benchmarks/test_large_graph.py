@@ -1,9 +1,9 @@
 import pytest
+from large_graph import LARGE, run_large_graph, scaled
 
-from hkconv.benchmarking import variants
-from hkconv.benchmarking.large_graph import LARGE, run_large_graph, scaled
-from hkconv.benchmarking.shapes import Shape
 from hkconv.errors import InputError
+from hkconv.experiments import bench
+from hkconv.experiments.bench import Shape
 
 
 def test_trains_and_notes_time_and_memory():
@@ -22,6 +22,6 @@ def test_scale():
 
 
 def test_what_cannot_fit_is_refused_before_it_starts(monkeypatch):
-    monkeypatch.setattr(variants, "available_bytes", lambda: 10**9)
+    monkeypatch.setattr(bench, "available_bytes", lambda: 10**9)
     with pytest.raises(InputError, match="would need about"):
         run_large_graph(LARGE, backend="reference")
