@@ -89,4 +89,5 @@ def test_every_room_is_reached_and_listed():
     for room in ROOMS:
         # Asked as Python asks where no import has set the attribute yet.
         assert hkconv.__getattr__(room).__name__ == f"hkconv.{room}"
-    assert dir(hkconv) == sorted([*hkconv.__all__, *ROOMS, "errors"])
+    files = {path.stem for path in PACKAGE.glob("[!_]*.py")}
+    assert dir(hkconv) == sorted([*hkconv.__all__, *ROOMS, *files])

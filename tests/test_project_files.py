@@ -13,6 +13,19 @@ from hkconv.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# Tests of several modules together, or of the command line as a process.
+OF_SEVERAL_MODULES = {
+    "cli/test_full_disk.py",
+    "cli/test_kills.py",
+    "cli/test_process.py",
+    "cli/test_signals.py",
+    "models/baselines/test_hyperbolic.py",
+    "models/baselines/test_searched_graphs.py",
+    "models/translation/test_systems.py",
+    "ops/test_memory.py",
+    "ops/test_stored_results.py",
+    "tasks/test_accuracy.py",
+}
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
@@ -77,3 +90,14 @@ def test_changelog_begins_with_this_version():
     versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     released = [version for version in versions if version != "Unreleased"]
     assert released[0] == hkconv.__version__
+
+
+def test_every_test_of_a_room_has_its_module():
+    alone = set()
+    for path in (ROOT / "tests").glob("*/**/test_*.py"):
+        test = path.relative_to(ROOT / "tests")
+        owner = ROOT if test.parts[0] == "benchmarks" else ROOT / "hkconv"
+        module = owner / test.parent / test.stem.removeprefix("test_")
+        if (owner / test.parts[0]).is_dir() and not (module.is_dir() or module.with_suffix(".py").is_file()):
+            alone.add(test.as_posix())
+    assert alone == OF_SEVERAL_MODULES
