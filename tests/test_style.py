@@ -10,7 +10,7 @@ import pytest
 import hkconv
 
 PACKAGE = Path(hkconv.__file__).parent
-ROOMS = ("data", "models", "points", "serving", "testing", "viz")
+ROOMS = ("data", "engine", "language", "models", "points", "serving", "testing", "viz")
 FILES = sorted(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py"))
 KERNELS = re.compile(r"ops/\w*(cpu|cuda)\.py")
 BRITISH = re.compile(

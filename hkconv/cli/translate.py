@@ -19,7 +19,7 @@ from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 
 if TYPE_CHECKING:
-    from hkconv.language.scores import Score
+    from hkconv.language.scores import TextScore
     from hkconv.language.train import Training
 
 translate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -152,7 +152,7 @@ def _show_progress(done: int, total: int) -> None:
     typer.echo(f"{done}/{total} sentences", err=True)
 
 
-def _print_scores(found: "list[Score]", facts: dict[str, Any]) -> None:
+def _print_scores(found: "list[TextScore]", facts: dict[str, Any]) -> None:
     for entry in found:
         typer.echo(f"{entry.name:26} {entry.value:6.2f}  {entry.signature}")
     if facts.get("too_long"):

@@ -1,4 +1,4 @@
-"""How anything is trained: the loop, its state and checkpoints, devices, processes and the optimizer.
+"""The engine that trains everything: the loop, its state and checkpoints, devices, processes and the optimizer.
 
 The names below are imported when first used, so that the command line can show its help without PyTorch.
 """

@@ -15,7 +15,7 @@ from hkconv.models.checkpoint_files import CONFIG_FILE, WEIGHTS_FILE, pack, read
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """What ``config.json`` holds beside the weights.
+    """Contents of ``config.json`` beside the weights.
 
     Args:
         model: name of the model, as :func:`hkconv.models.create` knows it.

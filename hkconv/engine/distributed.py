@@ -32,7 +32,7 @@ from hkconv.errors import InputError
 
 @dataclass(frozen=True)
 class Place:
-    """Which of several processes this is.
+    """Rank of this process among several.
 
     Args:
         rank: its number among all of them, from 0.
@@ -89,7 +89,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes and prints."""
+        """Return whether this is the process that writes and prints."""
         return self.rank == 0
 
     def find_device(self, name: str) -> torch.device:
@@ -114,7 +114,7 @@ class Processes:
         return device
 
     def describe(self, device: torch.device) -> str:
-        """Where a training happens, in words."""
+        """Return the device and the number of processes, in words."""
         return describe_device(device) + (f", {self.count} processes" if self.count > 1 else "")
 
     def seed_dropout(self, seed: int) -> None:
@@ -199,7 +199,7 @@ class Processes:
             raise RuntimeError("the processes drew different batches: a task must draw them alike in all of them")
 
     def first(self, function: Callable[[], Result]) -> Result:
-        """What the first process finds, which alone calls the function; what it complains of all raise."""
+        """Return what the first process finds, which alone calls the function; its :class:`InputError` all raise."""
         if not self.together:
             return function()
         told: list[Any] = [None]
@@ -272,7 +272,7 @@ def _gradient(parameter: Tensor) -> Tensor:
 
 @cache
 def _meeting_place() -> dist.Store:
-    """Where the processes of a launch find each other."""
+    """Return the store where the processes of a launch find each other."""
     store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
     return store
 

@@ -74,12 +74,12 @@ def remove_parts(folder: Path) -> None:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file's name is that of one that was not finished."""
+    """Return whether a file's name is that of one that was not finished."""
     return name.startswith(".") and name.endswith(PART)
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing but files that were not finished."""
+    """Return whether a folder holds nothing but files that were not finished."""
     return all(is_part(path.name) for path in folder.iterdir())
 
 

@@ -17,7 +17,7 @@ class Interrupt:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether one did."""
+        """Return whether one did."""
         return self.number is not None
 
     def note(self, number: int, frame: FrameType | None) -> None:

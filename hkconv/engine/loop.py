@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch came to; the first has number 1."""
+    """Losses and validation score of one epoch; the first has number 1."""
 
     number: int
     loss: float
@@ -61,7 +61,7 @@ class FitResult:
 
     @property
     def epochs(self) -> int:
-        """How many epochs were trained."""
+        """Return how many epochs were trained."""
         return len(self.history)
 
 
@@ -93,7 +93,7 @@ def train(
     Returns:
         Scores and history; a :class:`~hkconv.engine.guard.DivergenceError` if that did not help.
     """
-    epochs = Epochs(model, task, settings, on_epoch, processes, unfinished)
+    epochs = EpochCourse(model, task, settings, on_epoch, processes, unfinished)
     started = epochs.started
     interrupted = False
     divergence: DivergenceError | None = None
@@ -126,13 +126,13 @@ class Best:
     weights: dict[str, Tensor]
 
     def is_beaten_by(self, score: Score) -> bool:
-        """Whether a later epoch with that score is better."""
+        """Return whether a later epoch with that score is better."""
         return (score.metric, -score.loss) > (self.score.metric, -self.score.loss)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a training is: its epochs, the best of them, the wall time, and what the guard has done."""
+class EpochProgress:
+    """State of a training by epochs: its history, the best epoch, the wall time, and what the guard has done."""
 
     history: list[Epoch] = field(default_factory=list)
     best: Best | None = None
@@ -140,16 +140,16 @@ class Progress:
     guard: str | None = None
 
     def goes_on(self, settings: Settings) -> bool:
-        """Whether another epoch follows."""
+        """Return whether another epoch follows."""
         done = len(self.history)
         return done < settings.epochs and (self.best is None or done - self.best.epoch < settings.patience)
 
-    def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float, guard: str | None) -> "Progress":
-        """How far it is after one more epoch, which left the model as it is."""
+    def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float, guard: str | None) -> "EpochProgress":
+        """Return the progress after one more epoch, which left the model as it is."""
         score = Score(epoch.val_metric, epoch.val_loss)
         is_best = self.best is None or self.best.is_beaten_by(score)
         best = Best(epoch.number, score, _copy_of_weights(model)) if is_best else self.best
-        return Progress([*self.history, epoch], best, seconds, guard)
+        return EpochProgress([*self.history, epoch], best, seconds, guard)
 
 
 class Course(ABC):
@@ -257,7 +257,7 @@ class Loop:
         return found[:first], found[first:second], found[second:]
 
 
-class Epochs(Course):
+class EpochCourse(Course):
     """Epochs with early stopping, the best weights in memory; arguments are those of :func:`train`."""
 
     advice = "a smaller lr may help, or for hkn a reach of 5 or norm layer"
@@ -288,7 +288,7 @@ class Epochs(Course):
         if settings.capture:
             self.on_device = CapturedMeasure(model, self._measure)
         self.begun = 0
-        self.progress = Progress() if unfinished is None else unfinished.restore(*self._kept())
+        self.progress = EpochProgress() if unfinished is None else unfinished.restore(*self._kept())
         self.recovery = self.progress.guard
         if self.progress.history:
             processes.seed_dropout(settings.seed)
@@ -362,7 +362,7 @@ class Epochs(Course):
 
 
 def _result(
-    model: torch.nn.Module, task: Task, progress: Progress, started: float, interrupted: bool, guard: str | None
+    model: torch.nn.Module, task: Task, progress: EpochProgress, started: float, interrupted: bool, guard: str | None
 ) -> FitResult:
     """Leave the model with its best weights, and measure it on the test part if there is one."""
     # At least one epoch was trained: without one, an interrupt was raised again.
@@ -387,7 +387,7 @@ def _test_score(model: torch.nn.Module, task: Task) -> Score:
     score = task.evaluate(model, "test")
     if not math.isfinite(score.loss):
         place = first_non_finite(model, lambda: task.measure(model, "test"))
-        raise DivergenceError(f"the test loss is {score.loss}; first not finite: {place}; {Epochs.advice}")
+        raise DivergenceError(f"the test loss is {score.loss}; first not finite: {place}; {EpochCourse.advice}")
     return score
 
 

@@ -24,7 +24,7 @@ def moving_part(parameter: Tensor) -> Tensor:
 
 
 def start_state(point: geoopt.ManifoldParameter, capturable: bool) -> State:
-    """What Adam remembers of a parameter with a gradient, before its first step.
+    """Return what Adam remembers of a parameter with a gradient, before its first step.
 
     Args:
         point: the parameter.
@@ -96,7 +96,7 @@ def _gradient(manifold: geoopt.Manifold, x: Tensor, euclidean: Tensor) -> tuple[
 
 
 def _move(manifold: geoopt.Manifold, x: Tensor, step: Tensor, m: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Where a step leads, and the momentum there."""
+    """Return where a step leads, and the momentum there."""
     if isinstance(manifold, Lorentz):
         moved = exp_carried(x, step, manifold.curvature)
         return moved, turn(x, moved, m, manifold.curvature)

@@ -72,7 +72,7 @@ def source_commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints, None where it fails or is not there."""
+    """Return what git prints, None where it fails or is not there."""
     try:
         # A training that is killed while git holds a lock would leave it behind, and the user could not commit.
         command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hkconv.engine.distributed import ALONE, Processes
 from hkconv.engine.files import make_folder, write_bytes
-from hkconv.engine.loop import Best, Epoch, Progress
+from hkconv.engine.loop import Best, Epoch, EpochProgress
 from hkconv.engine.optimizer import moving_part
 from hkconv.engine.task import Score
 from hkconv.errors import InputError
@@ -46,7 +46,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def count_numbers(path: Path) -> int:
-    """How many numbers the tensors of :func:`write_tensors` have; none of them is read."""
+    """Return how many numbers the tensors of :func:`write_tensors` have; none of them is read."""
     try:
         with safe_open(path, framework="pt") as file:
             return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
@@ -111,7 +111,7 @@ _LARGEST = torch.finfo(torch.float32).max
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What an optimizer of Adam's kind remembers, as ``PARAMETER/NAME``."""
+    """Return what an optimizer of Adam's kind remembers, as ``PARAMETER/NAME``."""
     states = optimizer.state_dict()["state"].items()
     return {f"{index}/{name}": tensor for index, entries in states for name, tensor in entries.items()}
 
@@ -170,7 +170,7 @@ def restore_generators(
 
 
 def scaler_facts(scaler: torch.amp.GradScaler) -> dict[str, float]:
-    """What changes in the scaler of a loss: its factor, and for how many steps no gradient has overflowed."""
+    """Return what changes in the scaler of a loss: its factor, and the steps since a gradient has overflowed."""
     state = scaler.state_dict()
     return {"scale": state["scale"], "growth_tracker": state["_growth_tracker"]}
 
@@ -295,7 +295,7 @@ class Unfinished:
         optimizer: torch.optim.Optimizer,
         generator: torch.Generator | None,
         scaler: torch.amp.GradScaler | None,
-    ) -> Progress:
+    ) -> EpochProgress:
         """Bring a new training to where the file left it.
 
         Args:
@@ -308,7 +308,7 @@ class Unfinished:
             How far it is; nowhere if there is no file.
         """
         if not self.path.exists():
-            return Progress()
+            return EpochProgress()
         parts, facts = read_state(self.path, model, ("best",))
         device = next(model.parameters()).device
         check_shapes(model.state_dict(), parts["best"], self.path)
@@ -328,7 +328,7 @@ class Unfinished:
         optimizer: torch.optim.Optimizer,
         generator: torch.Generator | None,
         scaler: torch.amp.GradScaler | None,
-        progress: Progress,
+        progress: EpochProgress,
     ) -> None:
         """Write the file if the last time is long ago; the arguments are those of :meth:`save`."""
         if time.perf_counter() - self.saved_at >= self.every:
@@ -340,7 +340,7 @@ class Unfinished:
         optimizer: torch.optim.Optimizer,
         generator: torch.Generator | None,
         scaler: torch.amp.GradScaler | None,
-        progress: Progress,
+        progress: EpochProgress,
     ) -> None:
         """Write the file.
 
@@ -367,7 +367,7 @@ class Unfinished:
         """The training has ended."""
         self.path.unlink(missing_ok=True)
 
-    def _progress(self, facts: dict[str, Any], weights: dict[str, Tensor]) -> Progress:
+    def _progress(self, facts: dict[str, Any], weights: dict[str, Tensor]) -> EpochProgress:
         try:
             history = [Epoch(**epoch) for epoch in facts["history"]]
             score = Score(facts["best"]["metric"], facts["best"]["loss"])
@@ -385,7 +385,7 @@ class Unfinished:
             is_sound = False
         if not is_sound:
             raise InputError(f"{self.path} is damaged: remove it to begin the training anew")
-        return Progress(history, Best(best, score, weights), facts["seconds"], facts["guard"])
+        return EpochProgress(history, Best(best, score, weights), facts["seconds"], facts["guard"])
 
     def _check_same(self, about: dict[str, Any]) -> None:
         for key, now in self.about.items():

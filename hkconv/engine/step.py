@@ -196,7 +196,7 @@ class CaptureBrokenError(RuntimeError):
 
 
 def batches_return(task: str, groupings: int | None = None) -> bool:
-    """Whether a task trains on the same batches again and again, so that a step on one is worth recording."""
+    """Return whether a task trains on the same batches again and again, so that a step is worth recording."""
     return task in FULL_BATCH_TASKS or groupings is not None
 
 
@@ -374,7 +374,7 @@ class CapturedParts(Step):
 
 
 class CapturedMeasure:
-    """What is measured of a model, recorded at the first call.
+    """A measure of a model, recorded at the first call.
 
     Args:
         model: the network.
@@ -386,7 +386,7 @@ class CapturedMeasure:
         self.captured: Captured | None = None
 
     def __call__(self) -> Tensor:
-        """What ``measure`` gives."""
+        """Return what ``measure`` gives."""
         if self.captured is None:
             self.captured = Captured(self.measure, self.model)
         return self.captured()

@@ -138,7 +138,7 @@ class StepTask(Objective):
 
 @dataclass
 class StepProgress:
-    """How far a training by steps is.
+    """State of a training by steps.
 
     Args:
         step: steps taken.
@@ -167,7 +167,7 @@ class StepSettings:
     validate_every: int
 
 
-class Steps(Course):
+class StepCourse(Course):
     """Steps up to the next line of the log, from a state on disk or from the beginning.
 
     Args:

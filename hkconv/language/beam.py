@@ -16,7 +16,7 @@ NEVER = (PAD, BEGIN, UNKNOWN)
 
 @dataclass(frozen=True)
 class BeamSettings:
-    r"""How to search.
+    r"""Settings of the search.
 
     Args:
         beam: hypotheses that are followed at once; with 1 the search is greedy.
@@ -129,7 +129,7 @@ class _Search:
         return (self.sentence * beam + parents).flatten(), tokens.view(-1, 1)
 
     def is_done(self) -> bool:
-        """Whether every sentence has its translation."""
+        """Return whether every sentence has its translation."""
         done = (self.finished >= self.settings.beam) | (self.step >= self.limits)
         return self.step == self.longest or bool(done.all())
 
@@ -140,7 +140,7 @@ class _Search:
         return Found(self.best, self.best_score)
 
     def _allow(self, log_probabilities: Tensor) -> Tensor:
-        """What may come next: at a sentence's limit its end alone."""
+        """Allow what may come next: at a sentence's limit its end alone."""
         allowed = log_probabilities.index_fill(2, self.never, -torch.inf)
         can_only_end = (self.step >= self.limits)[:, None, None]
         is_other = torch.arange(allowed.size(2), device=allowed.device) != END

@@ -30,7 +30,7 @@ _NAMED_LINES = 5
 
 @dataclass(frozen=True)
 class CorpusInfo:
-    """What is known of a corpus.
+    """Facts of a corpus.
 
     Args:
         pairs: pairs kept.
@@ -52,7 +52,7 @@ class CorpusInfo:
 
     @property
     def report(self) -> str | None:
-        """What a user must know of pairs left out; None where there are none."""
+        """Return what a user must know of pairs left out; None where there are none."""
         if not self.too_long:
             return None
         lines = ", ".join(map(str, self.too_long_lines)) + (", ..." if self.too_long > len(self.too_long_lines) else "")
@@ -62,7 +62,7 @@ class CorpusInfo:
 
 @dataclass
 class _Kept:
-    """What has been seen of a corpus while it is written."""
+    """Counts of a corpus while it is written."""
 
     pairs: int = 0
     tokens: int = 0

@@ -32,7 +32,7 @@ NO_WORD = -1
 
 
 class Encoder(Protocol):
-    """What is probed."""
+    """An encoder to probe."""
 
     geometry: Literal["euclidean", "lorentz"]
 
@@ -41,7 +41,7 @@ class Encoder(Protocol):
 
 
 class TextForm(NamedTuple):
-    """How the text was written that an encoder was trained on.
+    """Form of the text that an encoder was trained on.
 
     Attributes:
         moses: tokenised by Moses, which writes an apostrophe as ``&apos;``.
@@ -89,7 +89,7 @@ class TokenizedTrees:
 
 
 def find_text_form(tokenizer: "Tokenizer") -> TextForm:
-    """How the text was written that a tokenizer was learned from, by its vocabulary.
+    """Return the form of the text that a tokenizer was learned from, by its vocabulary.
 
     A treebank is cased and plain; fed as it is to an encoder of lower-cased text, every capital would be unknown.
     """

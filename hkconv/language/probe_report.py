@@ -1,4 +1,4 @@
-"""What probing found, written down: every figure as JSON, a table as Markdown, some trees as a picture."""
+"""Report of probing: every figure as JSON, a table as Markdown, some trees as a picture."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

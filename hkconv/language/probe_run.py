@@ -25,7 +25,7 @@ DRAWN, DRAWN_LENGTHS = 3, range(8, 15)
 
 @dataclass(frozen=True)
 class ProbedRun:
-    """What was found in a run.
+    """Findings of probing a run.
 
     Args:
         results: of :func:`hkconv.language.probing.probe_encoders`.

@@ -32,7 +32,7 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What one probe found in one layer.
+    """Scores of one probe in one layer.
 
     Args:
         encoder: name of the encoder.

@@ -148,7 +148,7 @@ def append_score(folder: Path, record: dict[str, Any]) -> None:
 
 
 def tokenizer_digest(tokenizer: "Tokenizer") -> str:
-    """Which vocabulary it has; weights are of use with one only.
+    """Return a digest of the vocabulary; weights are of use with one only.
 
     Not of the file: other versions of the package write the same tokenizer in other ways.
     """
@@ -166,7 +166,7 @@ def write_weights(
 
 
 def vocabulary_facts(tokenizer: "Tokenizer") -> dict[str, Any]:
-    """What weights remember of their tokenizer."""
+    """Return what weights remember of their tokenizer."""
     return {"vocabulary": tokenizer.get_vocab_size(), "tokenizer": tokenizer_digest(tokenizer)}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Score:
+class TextScore:
     """A score of a corpus with the signature of sacrebleu that says how it was computed."""
 
     name: str
@@ -36,7 +36,9 @@ def check_scoring() -> None:
         ) from None
 
 
-def detokenised_scores(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> list[Score]:
+def detokenised_scores(
+    hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
+) -> list[TextScore]:
     """BLEU and chrF of plain text.
 
     Args:
@@ -61,7 +63,7 @@ def all_scores(
     moses: bool = False,
     raw_references: Sequence[str] | None = None,
     lowercase: bool = False,
-) -> list[Score]:
+) -> list[TextScore]:
     """The scores of translations both ways.
 
     Args:
@@ -85,7 +87,7 @@ def all_scores(
     return [*detokenised_scores(plain, raw, lowercase=lowercase), tokenised_score(*tokenised)]
 
 
-def tokenised_score(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def tokenised_score(hypotheses: Sequence[str], references: Sequence[str]) -> TextScore:
     """BLEU of text that is tokenised already: lower-cased, words as they stand.
 
     Args:
@@ -117,8 +119,8 @@ def moses_detokenise(lines: Sequence[str], language: str) -> list[str]:
     return [detokenizer.detokenize(line.split()) for line in lines]
 
 
-def _score(name: str, metric: "Metric", hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _score(name: str, metric: "Metric", hypotheses: Sequence[str], references: Sequence[str]) -> TextScore:
     if len(hypotheses) != len(references):
         raise InputError(f"there are {len(hypotheses)} hypotheses for {len(references)} references")
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return Score(name, value, str(metric.get_signature()))
+    return TextScore(name, value, str(metric.get_signature()))

@@ -15,7 +15,7 @@ from hkconv.engine.callbacks import Callback
 from hkconv.engine.distributed import Processes, joined
 from hkconv.engine.files import is_empty, remove_parts
 from hkconv.engine.reproducibility import deterministic_algorithms
-from hkconv.engine.steps import Steps, StepSettings
+from hkconv.engine.steps import StepCourse, StepSettings
 from hkconv.errors import InputError
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What a training came to.
+    """Outcome of a training.
 
     Args:
         folder: of the run.
@@ -87,7 +87,7 @@ def _train(recipe: TranslationRecipe, callback: Callback | None, resume: bool, p
         task = TranslationTask(recipe, folder, tokenizer, train, valid, device)
         settings = StepSettings(recipe.steps, recipe.accumulate, recipe.log_every, recipe.validate_every)
         files = folder / runs.STATE_FILE, folder / runs.LOG_FILE
-        steps = Steps(task, make_step(task, processes), settings, *files, callback)
+        steps = StepCourse(task, make_step(task, processes), settings, *files, callback)
         try:
             steps.run(deadline)
         except KeyboardInterrupt:

@@ -31,7 +31,7 @@ class Translator:
         self.limit = run.recipe.max_length - 1
 
     def token_counts(self, sentences: Sequence[str]) -> list[int]:
-        """How many tokens each sentence has."""
+        """Return how many tokens each sentence has."""
         return [len(encoding) for encoding in self.run.tokenizer.encode_batch_fast(list(sentences))]
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:

@@ -76,17 +76,17 @@ def _draw(picture: TreePicture, places: list[float], top: float) -> tuple[list[s
     lower = upper + WORD_HEIGHT
     parts = [f'<text x="{MARGIN}" y="{top + 16:.1f}" font-weight="bold">{html.escape(picture.title)}</text>']
     for edge in gold:
-        colour = UNSCORED if tree.is_punctuation[list(edge)].any() else GOLD
-        parts.append(_arc(edge, places, upper, -1, f'class="gold" stroke="{colour}"'))
+        color = UNSCORED if tree.is_punctuation[list(edge)].any() else GOLD
+        parts.append(_arc(edge, places, upper, -1, f'class="gold" stroke="{color}"'))
     for edge in picture.edges:
         right = frozenset(edge) in known
         paint = f'class="right" stroke="{RIGHT}"' if right else f'class="wrong" stroke="{WRONG}" stroke-dasharray="5 3"'
         parts.append(_arc(edge, places, lower, 1, paint))
     for word, (form, place) in enumerate(zip(tree.forms, places)):
         weight = ' font-weight="bold"' if tree.heads[word] < 0 else ""
-        colour = UNSCORED if tree.is_punctuation[word] else GOLD
+        color = UNSCORED if tree.is_punctuation[word] else GOLD
         x, y = f"{place:.1f}", f"{upper + 16:.1f}"
-        parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" fill="{colour}"{weight}>{html.escape(form)}</text>')
+        parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" fill="{color}"{weight}>{html.escape(form)}</text>')
     return parts, lower + max(below, LOWEST_ARC) + MARGIN - top
 
 
@@ -105,10 +105,10 @@ def _arc(edge: tuple[int, int], places: list[float], y: float, side: int, paint:
 
 def _legend() -> list[str]:
     parts = []
-    for number, (colour, dashes, text) in enumerate(LEGEND, start=1):
+    for number, (color, dashes, text) in enumerate(LEGEND, start=1):
         y = LEGEND_LINE * number
         line = (
-            f'x1="{MARGIN}" y1="{y - 4}" x2="{MARGIN + 24}" y2="{y - 4}" stroke="{colour}" stroke-dasharray="{dashes}"'
+            f'x1="{MARGIN}" y1="{y - 4}" x2="{MARGIN + 24}" y2="{y - 4}" stroke="{color}" stroke-dasharray="{dashes}"'
         )
         parts.append(f'<line {line} stroke-width="1.8"/><text x="{MARGIN + 30}" y="{y}">{html.escape(text)}</text>')
     return parts

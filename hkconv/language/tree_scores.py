@@ -1,4 +1,4 @@
-"""How well predicted distances and depths of words agree with gold trees, as Hewitt and Manning (2019) score them.
+"""Agreement of predicted distances and depths of words with gold trees, as Hewitt and Manning (2019) score them.
 
 Punctuation is left out where trees are compared (UUAS and Root %) and kept where ranks are (DSpr. and NSpr.), as their
 released program does.
@@ -132,7 +132,7 @@ def matching_edges(parents: Tensor, heads: Tensor) -> Tensor:
 
 
 def _compare_edges(parents: Tensor, batch: TreeBatch) -> tuple[Tensor, Tensor]:
-    """Which predicted edges are gold ones, and which words have a gold edge to a head that is scored too."""
+    """Return which predicted edges are gold ones, and which words have a gold edge to a head that is scored too."""
     has_head = batch.scored & (batch.heads >= 0) & batch.scored.gather(1, batch.heads.clamp(min=0))
     return matching_edges(parents, batch.heads), has_head
 

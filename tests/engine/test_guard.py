@@ -6,7 +6,7 @@ import torch
 from watching import SpoilGradient, needs_cuda
 
 from hkconv.engine.guard import DivergenceError, Rewind, Watch, first_non_finite, largest_parameter
-from hkconv.engine.loop import Epochs
+from hkconv.engine.loop import EpochCourse
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
@@ -281,7 +281,7 @@ def test_what_follows_is_the_same_training_with_half_the_rate(marked):
     found = fit(model, marked, marked.splits[0], SETTINGS, poison)
     seed_everything(1)
     task = make_task(marked, marked.splits[0], next(plain.parameters()), batch_size=5)
-    epochs = Epochs(plain, task, SETTINGS)
+    epochs = EpochCourse(plain, task, SETTINGS)
     for number in range(1, 7):
         if number == 3:
             epochs.optimizer.param_groups[0]["lr"] = 0.01

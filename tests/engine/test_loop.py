@@ -6,7 +6,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from watching import Operations, needs_cuda
 
 from hkconv.data import hide_test
-from hkconv.engine.loop import Epochs
+from hkconv.engine.loop import EpochCourse
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
 from hkconv.engine.step import Step
@@ -238,7 +238,7 @@ def test_an_epoch_on_the_gpu_waits_only_at_its_end(kind, name, request):
     dataset = request.getfixturevalue(kind)
     model = make_model(dataset, name, dropout=0.2).cuda()
     task = make_task(dataset, dataset.splits[0], next(model.parameters()), batch_size=5)
-    epochs = Epochs(model, task, Settings())
+    epochs = EpochCourse(model, task, Settings())
     epochs.loop.run_window()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -4,7 +4,7 @@ from watching import needs_cuda
 
 from hkconv.data import hierarchy, load
 from hkconv.engine.guard import Rewind
-from hkconv.engine.loop import Epochs
+from hkconv.engine.loop import EpochCourse
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
@@ -162,7 +162,7 @@ def test_a_scaled_loss_may_overflow_without_a_fault(molecules):
     """Steps with infinite gradients are left out in fp16, which is how its factor is found."""
     model = make_model(molecules, "mlp")
     task = make_task(molecules, molecules.splits[0], next(model.parameters()), batch_size=5)
-    epochs = Epochs(model, task, Settings(precision="fp16", batch_size=5))
+    epochs = EpochCourse(model, task, Settings(precision="fp16", batch_size=5))
     epochs.precision.scaler = epochs.loop.rewind.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
     epochs.loop.run_window()
     assert epochs.recovery is None
