@@ -32,15 +32,15 @@ def report(
     from hkconv.engine.files import make_folder
     from hkconv.experiments.plan import read_plan
     from hkconv.experiments.report import EXPLORER, TITLES, build_report, check_table, write_report
-    from hkconv.experiments.store import TUNING, read
+    from hkconv.experiments.store import TUNING, read, stored_tables
 
     folder = Path(results)
     # What was tried on the way to the settings is kept beside the results and is none.
-    files = sorted(file for file in folder.glob("*.jsonl") if not file.name.startswith(TUNING))
+    files = {table: file for table, file in stored_tables(folder).items() if not table.startswith(TUNING)}
     if not files:
         raise InputError(f"results must be a folder with records of `hkconv reproduce`, and {folder} has none")
-    for file in files:
-        check_table(file.stem, f"of file {file}")
+    for table, file in files.items():
+        check_table(table, f"of file {file}")
     records, damaged = read(folder, TITLES)
     if not records:
         raise InputError(f"results {folder} has no record that can be read ({count(len(damaged), 'damaged line')})")

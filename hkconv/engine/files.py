@@ -96,11 +96,22 @@ def append_json(path: Path, value: Any, what: str) -> None:
         value: plain data, without NaN or Inf.
         what: how an error calls the file.
     """
-    line = (json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    append_line(path, json.dumps(value, ensure_ascii=False, allow_nan=False), what)
+
+
+def append_line(path: Path, line: str, what: str, header: str = "") -> None:
+    """Add a line to a file: one write, safely on the disk when this returns, or none.
+
+    Args:
+        path: the file; made if it is not there. A link is refused: it may lead out of the folder.
+        line: without its end.
+        what: how an error calls the file.
+        header: goes before the first line of an empty file.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
-            _append(handle, line)
+            _append(handle, f"{line}\n".encode(), f"{header}\n".encode() if header else b"")
         finally:
             os.close(handle)
     except OSError as error:
@@ -147,14 +158,15 @@ def make_folder(path: Path, argument: str) -> Path:
     return path
 
 
-def _append(handle: int, line: bytes) -> None:
+def _append(handle: int, line: bytes, header: bytes) -> None:
     if fcntl is not None:
         # Others may append at the same time. Some shared folders have no locks.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
     size = os.fstat(handle).st_size
     # Half a line, left by a lost machine, must not swallow this one.
-    content = line if size == 0 or os.pread(handle, 1, size - 1) == b"\n" else b"\n" + line
+    start = header if size == 0 else b"" if os.pread(handle, 1, size - 1) == b"\n" else b"\n"
+    content = start + line
     try:
         if os.write(handle, content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

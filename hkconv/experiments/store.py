@@ -1,20 +1,27 @@
-"""The results store: one JSON record a line, one file a table, only ever appended to.
+"""The results store: a folder a table, in it a CSV file for each protocol, only ever appended to.
 
-A record holds everything that its figure rests on. Several processes may append to one folder; a line that is damaged
-stays where it is, is reported and otherwise passed over.
+A row is one training: its system, split and seed, its scores, where and when it was found. What many rows have in
+common stands once in the folder's ``settings.jsonl`` under an id: the recipe and model (column ``settings``), and the
+data, metric and versions (column ``context``). Recipes there are differences to the first line's, ``base``.
+
+Several processes may append to one folder; a line that is damaged stays where it is, is reported and otherwise passed
+over. ``TABLE.jsonl``, the form of hkconv 0.1, is read too.
 """
 
+import csv
+import hashlib
+import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hkconv.engine.files import append_json, make_folder
+from hkconv.engine.files import append_json, append_line, make_folder
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import FIRST_RELEASE, Recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe
 
 SCHEMA = 1
 RUNTIME = "runtime"
@@ -39,7 +46,23 @@ _SCORES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "seco
 
 # How many trainings there are, and where and how fast they happen, does not change what one of them is.
 _NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *RuntimeOptions.options()}
-_DEFAULTS = {name: entry.default for name, entry in Recipe.options().items()} | FIRST_RELEASE
+_DEFAULTS = make_recipe({}).flat() | FIRST_RELEASE
+# A record says elsewhere what it was trained with and on; where files lie says nothing about a result.
+NOT_KEPT = {"models", "num_splits", "seeds", "device", "data", "out"}
+
+SETTINGS = "settings.jsonl"
+_BASE = "base"
+_CONTEXT = ("metric", "split_sizes", "dataset_info", "versions", "machine")
+_NUMBERS = ("split", "seed", *_SCORES, "peak_memory_bytes")
+_TEXTS = ("dataset", "protocol", "variant", "device", "commit", "when", "error")
+# The id of the settings is last: a row that is cut off has none that is known.
+_COLUMNS = (
+    *("dataset", "protocol", "variant", "split", "seed", "quick", *_SCORES, "peak_memory_bytes"),
+    *("device", "commit", "when", "error", "more", "context", "settings"),
+)
+_HEADER = ",".join(_COLUMNS).replace("variant", "system")
+# Digits that carry meaning: a loss is a float32.
+_DIGITS = {"test_loss": 8, "val_loss": 8, "seconds": 5}
 
 Record = dict[str, Any]
 
@@ -61,7 +84,7 @@ def identity(record: Record) -> str:
     parts = [record["table"], record["variant"], training_identity(record)]
     # A score is the same wherever it is found, a time is not.
     if record["table"] == RUNTIME:
-        parts += [record["device"], record["recipe"]["capture"]]
+        parts += [record["device"], record["recipe"].get("capture", False)]
     return json.dumps(parts)
 
 
@@ -82,13 +105,35 @@ def training_identity(record: Record) -> str:
 
 
 def append(folder: Path, record: Record) -> None:
-    """Add a record to its table's file: one write of one line, safely on the disk when this returns.
+    """Add a record to its table: one write of one row, safely on the disk when this returns.
 
     Args:
         folder: of the results; made if it is not there.
-        record: plain data, without NaN or Inf.
+        record: plain data, without NaN or Inf. Of its losses and seconds the digits that mean something are kept.
     """
-    append_json(make_folder(folder, "results") / f"{record['table']}.jsonl", record, "results")
+    home = folder / record["table"]
+    known = {"schema", "table", "model", "recipe", *_CONTEXT, *_NUMBERS, *_TEXTS, "quick"}
+    more = {key: value for key, value in record.items() if key not in known}
+    base = _read_entries(home / SETTINGS)[0].get(_BASE, {"recipe": _differences(_DEFAULTS, {})})
+    entries = {
+        "settings": {"model": record["model"], "recipe": _differences(record["recipe"], base["recipe"])},
+        "context": {key: record[key] for key in _CONTEXT if key in record},
+    }
+    row = {
+        **{key: record.get(key, "") for key in _TEXTS},
+        **{key: _number(key, record.get(key)) for key in _NUMBERS},
+        "quick": int(record["quick"]),
+        "more": _json(more) if more else "",
+        **{name: _id(entry) for name, entry in entries.items()},
+    }
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow([row[column] for column in _COLUMNS])
+    # Before the row, so that one that is there can be read.
+    make_folder(home, "results")
+    for name, entry in ((_BASE, base), *((_id(entry), entry) for entry in entries.values())):
+        if name not in _read_entries(home / SETTINGS)[0]:
+            append_json(home / SETTINGS, {"id": name, **entry}, "results")
+    append_line(home / f"{record['protocol']}.csv", " ".join(text.getvalue().splitlines()), "results", _HEADER)
 
 
 def read(folder: Path, tables: Iterable[str]) -> tuple[list[Record], list[Damage]]:
@@ -96,23 +141,31 @@ def read(folder: Path, tables: Iterable[str]) -> tuple[list[Record], list[Damage
 
     Args:
         folder: of the results; it need not exist.
-        tables: names of tables; one without a file has no records.
+        tables: names of tables; one without files has no records.
 
     Returns:
-        Records in the order in which they were written, and the damaged lines.
+        Records of each file in the order in which they were written, and the damaged lines.
     """
-    records, damaged = [], []
+    records: list[Record] = []
+    damaged: list[Damage] = []
     for table in tables:
-        path = folder / f"{table}.jsonl"
-        for number, line in enumerate(_lines(path), start=1):
-            if not line.strip():
-                continue
-            found = _parse(line, table)
-            if isinstance(found, str):
-                damaged.append(Damage(path, number, found))
-            else:
-                records.append(found)
+        entries, spoiled = _read_entries(folder / table / SETTINGS)
+        damaged += spoiled
+        for path in (folder / f"{table}.jsonl", *sorted((folder / table).glob("*.csv"))):
+            for number, line in _lines(path):
+                found = _parse_json(line) if path.suffix == ".jsonl" else _parse_row(line, table, entries)
+                problem = _problem(found, table) if isinstance(found, dict) else found
+                if problem:
+                    damaged.append(Damage(path, number, problem))
+                elif isinstance(found, dict):
+                    records.append(found)
     return records, damaged
+
+
+def stored_tables(folder: Path) -> dict[str, Path]:
+    """The tables that a folder has files of, by name, tuning's among them."""
+    files = [*folder.glob("*.jsonl"), *folder.glob("*/*.csv")]
+    return {path.stem if path.suffix == ".jsonl" else path.parent.name: path for path in sorted(files)}
 
 
 def finished(records: Iterable[Record]) -> dict[str, Record]:
@@ -132,23 +185,109 @@ def failed(records: Iterable[Record]) -> dict[str, Record]:
     return {key: record for key, record in failures.items() if key not in succeeded}
 
 
-def _lines(path: Path) -> list[bytes]:
+def _differences(recipe: Record, base: Record) -> Record:
+    """The fields of a recipe that its row does not have and that another does not have or has otherwise."""
+    left_out = {"dataset", "protocol", *NOT_KEPT}
+    return {
+        name: value
+        for name, value in recipe.items()
+        if name not in left_out and (name not in base or base[name] != value)
+    }
+
+
+def _number(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    digits = _DIGITS.get(name)
+    return _json(float(f"{value:.{digits}g}") if digits else value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _id(entry: Record) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that say something, with their numbers from 1."""
     try:
-        return path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
+        lines = path.read_bytes().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except OSError as error:
         raise InputError(f"results {path} cannot be read ({error.strerror})") from None
+    yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _parse(line: bytes, table: str) -> Record | str:
-    """The record of a line, or in words why it is none."""
+def _read_entries(path: Path) -> tuple[dict[str, Record], list[Damage]]:
+    """What the rows of a table refer to, by id, and the lines that are nothing of the kind."""
+    entries: dict[str, Record] = {}
+    damaged = []
+    for number, line in _lines(path):
+        found = _parse_json(line)
+        if isinstance(found, str) or type(found.get("id")) is not str:
+            damaged.append(Damage(path, number, found if isinstance(found, str) else "'id' is missing or no text"))
+        elif type(found.get("recipe", {})) is not dict:
+            damaged.append(Damage(path, number, "'recipe' is not of type dict"))
+        else:
+            entries.setdefault(found.pop("id"), found)
+    return entries, damaged
+
+
+def _parse_json(line: bytes) -> Record | str:
+    """The object of a line, or in words why it is none."""
     try:
-        record = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError):
         return "not valid JSON"
-    if not isinstance(record, dict):
-        return "not a JSON object"
+    return found if isinstance(found, dict) else "not a JSON object"
+
+
+def _parse_row(line: bytes, table: str, entries: dict[str, Record]) -> Record | str | None:
+    """The record of a row, None for the header, or in words why it is none."""
+    try:
+        text = line.decode()
+        (values,) = csv.reader([text])
+    except (ValueError, csv.Error):
+        return "not valid CSV"
+    if text.rstrip("\r") == _HEADER:
+        return None
+    if len(values) != len(_COLUMNS):
+        return f"{len(values)} values, not {len(_COLUMNS)}"
+    row = dict(zip(_COLUMNS, values))
+    for name in ("settings", "context"):
+        if row[name] not in entries:
+            return f"its {name} {row[name]!r} are not in {SETTINGS}"
+    try:
+        numbers = {name: json.loads(row[name]) if row[name] else None for name in _NUMBERS}
+        more = json.loads(row["more"] or "{}")
+    except (ValueError, RecursionError):
+        return "a value is no number"
+    if not isinstance(more, dict) or row["quick"] not in ("0", "1"):
+        return "a value is of another type"
+    settings, given = entries[row["settings"]], () if row["error"] else _SCORES
+    texts = {name: row[name] for name in _TEXTS if row[name]}
+    return {
+        **more,
+        **entries[row["context"]],
+        **{name: value for name, value in numbers.items() if value is not None or name in given},
+        **texts,
+        "schema": SCHEMA,
+        "table": table,
+        "model": settings.get("model"),
+        "quick": row["quick"] == "1",
+        "recipe": {
+            **entries.get(_BASE, {}).get("recipe", {}),
+            **settings.get("recipe", {}),
+            **{name: row[name] for name in ("dataset", "protocol")},
+        },
+    }
+
+
+def _problem(record: Record, table: str) -> str:
+    """What is wrong with a record, in words; empty where nothing is."""
     for key, kind in _ALWAYS.items():
         if type(record.get(key)) is not kind:
             return f"{key!r} is missing or not of type {kind.__name__}"
@@ -157,7 +296,7 @@ def _parse(line: bytes, table: str) -> Record | str:
     if record["table"] != table:
         return f"a record of table {record['table']!r} in the file of {table!r}"
     if "error" in record:
-        return record
+        return ""
     missing = [key for key in (*_SCORES, "metric") if key not in record]
     if missing:
         return f"{missing[0]!r} is missing"
@@ -167,7 +306,7 @@ def _parse(line: bytes, table: str) -> Record | str:
     odd = [key for key in _SCORES if record[key] is not None and not _is_figure(record[key])]
     if type(record["metric"]) is not str:
         odd.append("metric")
-    return f"{odd[0]!r} is of another type" if odd else record
+    return f"{odd[0]!r} is of another type" if odd else ""
 
 
 def _is_figure(value: Any) -> bool:

@@ -7,16 +7,13 @@ from typing import Any
 from hkconv.engine.step import batches_return
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
-from hkconv.experiments.store import RUNTIME, SCHEMA, Record, identity, training_identity
+from hkconv.experiments.store import NOT_KEPT, RUNTIME, SCHEMA, Record, identity, training_identity
 from hkconv.models.options import HKNOptions
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.summary import Cell
 
 TABLES = (*TRAINED_TABLES, RUNTIME)
 ALL = "all"
-
-# A record says elsewhere which training of the recipe it is.
-_NOT_KEPT = {"models", "num_splits", "seeds"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ def list_cells(
 
 def kept_fields(recipe: Recipe) -> dict[str, Any]:
     """What a record keeps of a training recipe: the fields that its model uses."""
-    left_out = _NOT_KEPT if recipe.model.models == ("hkn",) else {*_NOT_KEPT, *HKNOptions.options()}
+    left_out = NOT_KEPT if recipe.model.models == ("hkn",) else {*NOT_KEPT, *HKNOptions.options()}
     # A time depends on it.
     kept = {**recipe.identity(), "capture": recipe.runtime.capture}
     return {name: value for name, value in kept.items() if name not in left_out}

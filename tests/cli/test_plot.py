@@ -51,11 +51,11 @@ def test_figures_of_a_run(hkconv, run):
 def test_a_damaged_record_is_named(hkconv):
     for record in made_cell([0.5, 0.6], table="kernels-graph", dataset="ptc", variant="K=3"):
         append(Path("records"), record)
-    with Path("records/kernels-graph.jsonl").open("a") as file:
+    with Path("records/kernels-graph/clean.csv").open("a") as file:
         file.write("half\n")
     result = hkconv("plot", "kernel-scores", "graph", "--results", "records")
     assert result.exit_code == 0
-    assert result.stderr == "damaged line left out: records/kernels-graph.jsonl, line 3: not valid JSON\n"
+    assert result.stderr == "damaged line left out: records/kernels-graph/clean.csv, line 4: 1 values, not 22\n"
 
 
 @pytest.mark.parametrize(

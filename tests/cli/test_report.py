@@ -1,20 +1,18 @@
-import json
 import os
 from pathlib import Path
 
 import pytest
 from made_records import made_cell, made_record
 
+from hkconv.experiments.store import append
 from hkconv.tasks.recipe import make_recipe
 
 RECORDS = made_cell([0.8, 0.7, 0.9]) + made_cell([0.6, 0.7, 0.5], variant="GCN", model="gcn")
 
 
 def write_records(records, folder="results/records"):
-    Path(folder).mkdir(parents=True, exist_ok=True)
     for record in records:
-        with Path(folder, f"{record['table']}.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        append(Path(folder), record)
 
 
 def test_the_report_of_a_folder_and_again(hkconv, in_empty_folder):
@@ -35,7 +33,7 @@ def test_the_report_of_a_folder_and_again(hkconv, in_empty_folder):
 def test_trials_are_told_of_and_are_no_results(hkconv, in_empty_folder):
     trials = [made_record(table="tuning-node", test=None, val=0.123, variant="GCN", model="gcn")]
     write_records([*RECORDS, *trials])
-    path = Path("results/records/tuning-node.jsonl")
+    path = Path("results/records/tuning-node/clean.csv")
     path.write_text(path.read_text() + "{}\n")
     result = hkconv("report")
     assert result.exit_code == 0, result.output
@@ -53,16 +51,18 @@ def test_folders_of_choice(hkconv, in_empty_folder):
 
 def test_a_damaged_line_is_named_left_out_and_kept(hkconv):
     write_records(RECORDS[:1])
-    path = Path("results/records/node.jsonl")
-    whole = made_record(split=1, test=0.123)
-    path.write_text(path.read_text() + '{"schema": 1, "ta\n' + json.dumps({**whole, "split": None}) + "\n")
+    path = Path("results/records/node/clean.csv")
+    header, row = path.read_text().splitlines()
+    path.write_text(
+        "\n".join((header, row, row[:30], row.replace(",0.8,", ",0.123,").replace("HKN,0", "HKN,one"))) + "\n"
+    )
     content = path.read_bytes()
     result = hkconv("report")
     assert result.exit_code == 0, result.output
-    assert "node.jsonl, line 2: " in result.stderr and "node.jsonl, line 3: " in result.stderr
+    assert "clean.csv, line 3: " in result.stderr and "clean.csv, line 4: " in result.stderr
     assert result.stdout.splitlines()[-1] == "1 record, 2 damaged lines"
     text = Path("results/report.md").read_text()
-    assert "line 2: " in text and "12.30" not in text
+    assert "line 3: " in text and "12.30" not in text
     assert path.read_bytes() == content
 
 
@@ -80,7 +80,7 @@ def leave_unknown_table():
 
 def leave_damage_alone():
     leave_empty_folder()
-    Path("results/records/node.jsonl").write_text("nothing\n")
+    Path("results/records/node.jsonl").write_text("nothing\n")  # the form of hkconv 0.1
 
 
 def leave_a_file_in_the_way():
@@ -95,7 +95,11 @@ def leave_a_file_in_the_way():
     [
         (leave_nothing, (), "results must be a folder with records"),
         (leave_empty_folder, (), "results must be a folder with records"),
-        (leave_unknown_table, (), "unknown table 'edges' of file results/records/edges.jsonl; accepted: node, graph"),
+        (
+            leave_unknown_table,
+            (),
+            "unknown table 'edges' of file results/records/edges/clean.csv; accepted: node",
+        ),
         (leave_damage_alone, (), "has no record that can be read (1 damaged line)"),
         (leave_a_file_in_the_way, ("--results", "records"), "out must be a folder that can be written to"),
     ],

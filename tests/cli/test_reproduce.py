@@ -1,4 +1,3 @@
-import json
 import os
 from pathlib import Path
 
@@ -6,7 +5,7 @@ import pytest
 
 from hkconv.cli.reproduce import RESULTS
 from hkconv.experiments import training
-from hkconv.experiments.store import DEFAULT_FOLDER
+from hkconv.experiments.store import DEFAULT_FOLDER, read
 
 RECIPE = """\
 metric: accuracy
@@ -30,7 +29,7 @@ def tiny(in_empty_folder):
 
 
 def records():
-    return [json.loads(line) for line in Path("records/node.jsonl").read_text().splitlines()]
+    return read(Path("records"), ["node"])[0]
 
 
 def test_fills_a_table_and_says_so(hkconv, tiny):
@@ -75,12 +74,12 @@ def test_a_failure_is_named_and_the_exit_code_is_1(hkconv, tiny, monkeypatch):
 
 def test_a_damaged_line_is_named_and_stays(hkconv, tiny):
     hkconv(*tiny)
-    path = Path("records/node.jsonl")
-    path.write_text('{"schema": 1,\n' + path.read_text())
+    path = Path("records/node/clean.csv")
+    path.write_text("tree,clean,ML\n" + path.read_text())
     before = path.read_text()
     result = hkconv(*tiny)
     assert result.exit_code == 0
-    expected = "passed over a damaged line, which stays as it is: records/node.jsonl, line 1: not valid JSON"
+    expected = "passed over a damaged line, which stays as it is: records/node/clean.csv, line 1: 3 values, not 22"
     assert result.stderr.splitlines()[0] == expected
     assert path.read_text() == before
 
@@ -97,11 +96,11 @@ def test_a_damaged_line_is_named_and_stays(hkconv, tiny):
 )
 def test_a_bad_recipe_leaves_everything_as_it_was(hkconv, tiny, old, new, words):
     hkconv(*tiny, "--quick")
-    before = Path("records/node.jsonl").read_bytes()
+    before = Path("records/node/clean.csv").read_bytes()
     path = Path("recipes/node.yaml")
     path.write_text(path.read_text().replace(old, new))
     assert words in hkconv.fails(*tiny)
-    assert Path("records/node.jsonl").read_bytes() == before
+    assert Path("records/node/clean.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,8 @@ CASES = {
     "search": Case(
         ("search", "--model", "mlp", "--trials", 5000, *SHORT, "--out", "search"), has("search/best.yaml"), check_search
     ),
-    "reproduce": Case(("reproduce", "node", *RECIPES), has("records/node.jsonl"), check_records("node")),
-    "tune": Case(("tune", "node", *RECIPES), has("records/tuning-node.jsonl"), check_records("tuning-node")),
+    "reproduce": Case(("reproduce", "node", *RECIPES), has("records/node/clean.csv"), check_records("node")),
+    "tune": Case(("tune", "node", *RECIPES), has("records/tuning-node/clean.csv"), check_records("tuning-node")),
     "translate": Case(
         ("translate", "train", "--train", "train", "--valid", "valid", "--out", "run", *TRANSLATE),
         has("run/state.safetensors"),

@@ -1,8 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 import yaml
+
+from hkconv.experiments.store import read
 
 NODE = """\
 metric: accuracy
@@ -29,7 +30,7 @@ def test_tunes_tells_and_writes(hkconv, arguments):
     assert result.exit_code == 0, result.output
     assert "tree clean MLP: validation " in result.stdout and "3 of 3 trials" in result.stdout
     assert "test" not in result.stdout
-    records = [json.loads(line) for line in Path("records/tuning-node.jsonl").read_text().splitlines()]
+    records, _ = read(Path("records"), ["tuning-node"])
     assert len(records) == 6 and all(record["test"] is None for record in records)
     tuned = yaml.safe_load(Path("recipes/tuned/node.yaml").read_text())["tree"]["clean"]
     for label in ("MLP", "GCN"):
@@ -42,7 +43,7 @@ def test_tunes_tells_and_writes(hkconv, arguments):
 def test_without_write_nothing_but_records_is_written(hkconv, arguments):
     assert hkconv(*arguments, "--trials", "1", "--splits", "2", "--systems", "MLP").exit_code == 0
     assert not Path("recipes/tuned").exists()
-    assert len(Path("records/tuning-node.jsonl").read_text().splitlines()) == 2
+    assert len(read(Path("records"), ["tuning-node"])[0]) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import pytest
@@ -157,17 +156,17 @@ def test_a_training_is_taken_from_a_table_that_is_filled(order, monkeypatch):
 
 def test_damaged_lines_are_told_of_and_stay(order):
     reproduce(order)
-    path = order.results / "node.jsonl"
-    first, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([first[:100], *rest]) + "\n")
+    path, (expected, *_) = order.results / "node" / "clean.csv", records_of(order)
+    header, first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([header, first[:100], *rest]) + "\n")
     recorder = Recorder()
     summary = reproduce(order, recorder)
     assert recorder.plan == (4, 3, 1)
-    assert [damage.line for damage in summary.damaged] == [1]
+    assert [damage.line for damage in summary.damaged] == [2]
     assert recorder.ended == [("node", "MLP", 0)]
-    lines = path.read_text().splitlines()
-    assert lines[:-1] == [first[:100], *rest]
-    assert json.loads(lines[-1])["test_loss"] == json.loads(first)["test_loss"]
+    assert path.read_text().splitlines()[:-1] == [header, first[:100], *rest]
+    records, _ = store.read(order.results, ["node"])
+    assert records[-1]["test_loss"] == expected["test_loss"]
 
 
 def test_data_that_is_nowhere(tmp_path):

@@ -31,7 +31,9 @@ def test_a_time_is_a_record(monkeypatch, tmp_path):
     assert "tree: timing" in told
     for record in records:
         append(tmp_path, record)
-    assert read(tmp_path, ("runtime",)) == (records, [])
+    found, damaged = read(tmp_path, ("runtime",))
+    assert [{**one, "recipe": {}} for one in found] == [{**one, "recipe": {}} for one in records] and damaged == []
+    assert list(map(identity, found)) == list(map(identity, records))
 
 
 def test_a_system_that_does_not_run_is_a_failure(monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 import json
 import multiprocessing
-import os
 
 import first_release
 import pytest
@@ -8,7 +7,8 @@ from fuzzing import changed, damaged, fuzzed, input_errors_alone
 from hypothesis import strategies as st
 
 from hkconv.errors import InputError
-from hkconv.experiments.store import append, failed, finished, identity, read, training_identity
+from hkconv.experiments import store
+from hkconv.experiments.store import append, failed, finished, identity, read, stored_tables, training_identity
 from hkconv.models.options import HKNOptions
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 
@@ -47,20 +47,66 @@ def append_many(folder, seed):
         append(folder, record(seed=seed, split=split, note="x" * 5000))
 
 
+def without_recipe(entry):
+    return {key: value for key, value in entry.items() if key != "recipe"}
+
+
+def write_json_lines(path, *lines):
+    path.write_bytes(b"".join(line.encode(errors="surrogateescape") + b"\n" for line in lines))
+
+
 def test_what_is_appended_is_read_back(tmp_path):
-    append(tmp_path / "new", record(test=0.1 + 0.2))
-    append(tmp_path / "new", record(table="graph"))
+    given = [
+        record(test=0.1 + 0.2, recipe={"lr": 0.01, "points": "random"}, device="cpu", when="today"),
+        record(split=1, val=None, versions={"torch": "2"}, note={"said": 'a "word", another'}),
+        {**failure(split=2), "error": "it said: a, b"},
+        record(table="graph", quick=True, model="hkn", variant="HKN+root"),
+    ]
+    for entry in given:
+        append(tmp_path / "new", entry)
     records, damaged = read(tmp_path / "new", ("node", "graph", "molecules"))
-    assert records == [record(test=0.30000000000000004), record(table="graph")]
+    assert list(map(without_recipe, records)) == list(map(without_recipe, given))
+    assert list(map(identity, records)) == list(map(identity, given))
+    assert (records[0]["recipe"]["lr"], records[0]["recipe"]["points"]) == (0.01, "random")
     assert damaged == []
-    assert sorted(os.listdir(tmp_path / "new")) == ["graph.jsonl", "node.jsonl"]
+    files = [path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*.*")]
+    assert sorted(files) == ["graph/clean.csv", "graph/settings.jsonl", "node/clean.csv", "node/settings.jsonl"]
+    assert stored_tables(tmp_path / "new").keys() == {"node", "graph"}
     assert read(tmp_path / "nowhere", ("node",)) == ([], [])
+
+
+def test_a_row_refers_to_settings_that_stand_once(tmp_path):
+    for split in range(3):
+        append(tmp_path, record(split=split))
+    header, *rows = (tmp_path / "node" / "clean.csv").read_text().splitlines()
+    assert header.startswith("dataset,protocol,system,split,seed,quick,test,val,") and len(rows) == 3
+    base, *entries = map(json.loads, (tmp_path / "node" / "settings.jsonl").read_text().splitlines())
+    assert base["id"] == "base" and base["recipe"]["lr"] == FIRST_RELEASE["lr"]
+    assert {**entries[0], "id": ""} == {"id": "", "model": "gcn", "recipe": {"lr": 0.01}}
+    assert {**entries[1], "id": ""} == {"id": "", "metric": "accuracy"}
+    assert len(entries) == 2 and all(row.endswith(f"{entries[1]['id']},{entries[0]['id']}") for row in rows)
+
+
+def test_settings_stay_what_they_were_when_a_default_changes(tmp_path, monkeypatch):
+    append(tmp_path, record(split=0))
+    monkeypatch.setitem(store._DEFAULTS, "batch_size", 5)
+    append(tmp_path, record(split=1, recipe={"lr": 0.01, "batch_size": 5}))
+    records, _ = read(tmp_path, ("node",))
+    assert [entry["recipe"]["batch_size"] for entry in records] == [make_recipe({}).flat()["batch_size"], 5]
 
 
 def test_a_figure_that_is_none_is_not_written(tmp_path):
     with pytest.raises(ValueError):
         append(tmp_path, record(test=float("nan")))
-    assert not (tmp_path / "node.jsonl").exists()
+    assert not (tmp_path / "node").exists()
+
+
+def test_records_of_the_first_release_are_read_too(tmp_path):
+    write_json_lines(tmp_path / "node.jsonl", json.dumps(record(split=0)))
+    append(tmp_path, record(split=1))
+    records, damaged = read(tmp_path, ("node",))
+    assert [entry["split"] for entry in records] == [0, 1] and not damaged
+    assert stored_tables(tmp_path).keys() == {"node"}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +115,7 @@ def test_a_figure_that_is_none_is_not_written(tmp_path):
         ('{"schema": 1, "tab', "not valid JSON"),
         ("\udcff", "not valid JSON"),
         ("[1, 2]", "not a JSON object"),
+        ("{}", "'schema' is missing"),
         (json.dumps({**record(), "split": "0"}), "'split' is missing or not of type int"),
         (json.dumps({key: value for key, value in record().items() if key != "recipe"}), "'recipe' is missing"),
         (json.dumps({key: value for key, value in record().items() if key != "val"}), "'val' is missing"),
@@ -78,29 +125,63 @@ def test_a_figure_that_is_none_is_not_written(tmp_path):
         (json.dumps(record(test=float("nan"))), "'test' is no number: nan"),
     ],
 )
-def test_a_damaged_line_is_kept_reported_and_passed_over(tmp_path, line, reason):
-    append(tmp_path, record(split=0))
+def test_a_damaged_line_of_the_first_release_is_reported_and_passed_over(tmp_path, line, reason):
     path = tmp_path / "node.jsonl"
+    write_json_lines(path, json.dumps(record(split=0)), line, json.dumps(record(split=1)))
+    records, (damage,) = read(tmp_path, ("node",))
+    assert [entry["split"] for entry in records] == [0, 1]
+    assert (damage.file, damage.line) == (path, 2) and reason in damage.reason
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda row: "\udcff" + row, "not valid CSV"),
+        (lambda row: row[:-1], "are not in settings.jsonl"),
+        (lambda row: row[:40], "values, not 22"),
+        (lambda row: row.replace(",0.5,", ",half,"), "a value is no number"),
+        (lambda row: row.replace(",0.5,", ",,"), "'test' is no number: None"),
+        (lambda row: row.replace(",0.5,", ",NaN,"), "'test' is no number: nan"),
+        (lambda row: row.replace("GCN,0", "GCN,0.5"), "'split' is missing or not of type int"),
+    ],
+)
+def test_a_damaged_row_is_kept_reported_and_passed_over(tmp_path, change, reason):
+    append(tmp_path, record(split=0))
+    path = tmp_path / "node" / "clean.csv"
+    row = path.read_text().splitlines()[1]
     with path.open("ab") as file:
-        file.write(line.encode(errors="surrogateescape") + b"\n")
+        file.write(change(row).encode(errors="surrogateescape") + b"\n")
     before = path.read_bytes()
     append(tmp_path, record(split=1))
     records, (damage,) = read(tmp_path, ("node",))
     assert [entry["split"] for entry in records] == [0, 1]
-    assert (damage.file, damage.line) == (path, 2)
+    assert (damage.file, damage.line) == (path, 3)
     assert reason in damage.reason
-    assert str(damage).startswith(f"{path}, line 2: ")
+    assert str(damage).startswith(f"{path}, line 3: ")
     assert path.read_bytes().startswith(before)
+
+
+def test_damaged_settings_are_reported_with_the_rows_that_need_them(tmp_path):
+    append(tmp_path, record(split=0))
+    append(tmp_path, record(split=1, recipe={"lr": 0.5}))
+    path = tmp_path / "node" / "settings.jsonl"
+    path.write_text(path.read_text().replace('{"lr": 0.5}', "3"))
+    records, damaged = read(tmp_path, ("node",))
+    assert [entry["split"] for entry in records] == [0]
+    assert [(damage.file.name, damage.line) for damage in damaged] == [("settings.jsonl", 4), ("clean.csv", 3)]
+    # What is written anew can be read again.
+    append(tmp_path, record(split=1, recipe={"lr": 0.5}))
+    assert [entry["split"] for entry in read(tmp_path, ("node",))[0]] == [0, 1, 1]
 
 
 def test_half_a_line_does_not_swallow_the_next(tmp_path):
     append(tmp_path, record(split=0))
-    with (tmp_path / "node.jsonl").open("ab") as file:
-        file.write(b'{"schema": 1, "table": "no')
+    with (tmp_path / "node" / "clean.csv").open("ab") as file:
+        file.write(b"texas,clean,GC")
     append(tmp_path, record(split=1))
     records, damaged = read(tmp_path, ("node",))
     assert [entry["split"] for entry in records] == [0, 1]
-    assert [damage.line for damage in damaged] == [2]
+    assert [damage.line for damage in damaged] == [3]
 
 
 def test_two_processes_append_whole_lines(tmp_path):
@@ -177,26 +258,37 @@ def test_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="results must be a folder that can be written to"):
         append(tmp_path / "file", record())
-    (tmp_path / "node.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"node\.jsonl cannot be read"):
+    (tmp_path / "node" / "clean.csv").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"clean\.csv cannot be read"):
         read(tmp_path, ("node",))
-    with pytest.raises(InputError, match=r"node\.jsonl cannot be written"):
+    with pytest.raises(InputError, match=r"clean\.csv cannot be written"):
         append(tmp_path, record())
 
 
 LINE = json.dumps(record()).encode()
+ROWS = damaged(b"texas,clean,GCN,0,0,0,0.5,0.6,1.0,1.1,3,5,0.1,7,,,,,,,ab,cd")
+ENTRIES = [{"id": "ab", "metric": "accuracy"}, {"id": "cd", "model": "gcn", "recipe": {"lr": 0.01}}]
+
+
+def lines_of(sound, valid):
+    return st.lists(damaged(valid) | changed(sound).map(lambda value: json.dumps(value).encode()), max_size=3)
 
 
 @fuzzed(
-    lines=st.lists(
-        damaged(LINE) | changed(record()).map(lambda value: json.dumps(value).encode()) | st.just(LINE), max_size=4
-    )
+    old=lines_of(record(), LINE),
+    rows=st.lists(ROWS, max_size=3),
+    entries=lines_of(ENTRIES[1], json.dumps(ENTRIES[1]).encode()),
 )
-def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, lines):
+def test_whatever_the_files_hold_only_input_errors_come_out(tmp_path, old, rows, entries):
     """What is read as a record can be counted, told from others and written again; the rest is reported."""
-    (tmp_path / "node.jsonl").write_bytes(b"\n".join(lines))
+    (tmp_path / "node").mkdir(exist_ok=True)
+    whole = [json.dumps(entry).encode() for entry in ENTRIES]
+    files = {"node.jsonl": old, "node/clean.csv": rows, "node/settings.jsonl": [*entries, *whole]}
+    for name, lines in files.items():
+        (tmp_path / name).write_bytes(b"\n".join(lines))
     with input_errors_alone():
         records, damages = read(tmp_path, ["node"])
+        lines = [line for found in files.values() for line in found]
         assert len(records) + len(damages) <= sum(line.count(b"\n") + 1 for line in lines)
         assert all(isinstance(identity(found), str) for found in records)
         finished(records), failed(records)

@@ -75,7 +75,7 @@ def test_labels_and_one_legend(results):
 
 
 def test_a_damaged_line_is_reported_and_left_out(results):
-    with (results / "kernels-node.jsonl").open("a") as file:
+    with (results / "kernels-node" / "clean.csv").open("a") as file:
         file.write("half a li\n")
     grid, damaged = read_grid(results, "kernels-node")
     assert [problem.line for problem in damaged] == [10]
