@@ -8,9 +8,9 @@ from pathlib import Path
 from report import render_short_epochs, replace_section
 
 from hkconv.engine.files import read_json, write_bytes
-from hkconv.experiments.pages import as_markdown
-from hkconv.experiments.plan import read_grid
-from hkconv.experiments.short_table import DATASETS, short_table
+from hkconv.report.collect import read_grid
+from hkconv.report.render import as_markdown
+from hkconv.report.tables import DATASETS, short_table
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"

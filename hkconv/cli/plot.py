@@ -125,16 +125,14 @@ def kernel_scores(
 
     Example: hkconv plot kernel-scores node --out kernels-node.pdf
     """
-    from hkconv.experiments.kernel_plot import KERNEL_TABLES
-    from hkconv.experiments.plan import read_grid
+    from hkconv.report.collect import read_grid
+    from hkconv.report.figures import KERNEL_TABLES, kernel_scores_figure
 
     table = f"kernels-{task}"
     if table not in KERNEL_TABLES:
         raise InputError(f"task must be node or graph, got {task!r}")
 
     def draw() -> "Figure":
-        from hkconv.viz.kernel_scores import kernel_scores_figure
-
         grid, damaged = read_grid(Path(results), table)
         for problem in damaged:
             typer.echo(f"damaged line left out: {problem}", err=True)
@@ -203,7 +201,7 @@ def confusion(
 
 
 def _write(draw: Callable[[], "Figure"], out: str) -> None:
-    from hkconv.viz.style import check_target, save_figure
+    from hkconv.report.style import check_target, save_figure
 
     target = check_target(Path(out))
     save_figure(draw(), target)

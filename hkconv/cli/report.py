@@ -30,9 +30,9 @@ def report(
     Example: hkconv report --explore texas,cornell
     """
     from hkconv.engine.files import make_folder
-    from hkconv.experiments.plan import read_plan
-    from hkconv.experiments.report import EXPLORER, TITLES, build_report, check_table, write_report
     from hkconv.experiments.store import TUNING, read, stored_tables
+    from hkconv.report.collect import read_plan
+    from hkconv.report.document import EXPLORER, TITLES, build_report, check_table, draw_plots, write_report
 
     folder = Path(results)
     # What was tried on the way to the settings is kept beside the results and is none.
@@ -60,6 +60,11 @@ def report(
     blocks = build_report(records, damaged, plan.paper, plan.trainings, trials, found)
     for problem in damaged:
         typer.echo(f"damaged line left out: {problem}", err=True)
-    for path in write_report(Path(out), blocks):
+    drawings = {}
+    try:
+        drawings = draw_plots(blocks)
+    except InputError as error:
+        typer.echo(f"without plots: {error}", err=True)
+    for path in write_report(Path(out), blocks, drawings):
         typer.echo(f"written: {path}")
     typer.echo(f"{count(len(records), 'record')}, {count(len(damaged), 'damaged line')}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.viz.style import HEAT_MAP, new_figure, styled, text_color
+from hkconv.report.style import HEAT_MAP, new_figure, styled, text_color
 from hkconv.viz.trained_runs import TrainingFilter, read_answers
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HKConv, HLinear
+from hkconv.report.style import BLACK, GREY, new_figure, series, styled
 from hkconv.viz.disk import draw_disk, draw_geodesic, in_disk
-from hkconv.viz.style import BLACK, GREY, new_figure, series, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hkconv.geometry import lorentz
-from hkconv.viz.style import GREY, LIGHT_GREY
+from hkconv.report.style import GREY, LIGHT_GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

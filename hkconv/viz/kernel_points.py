@@ -11,8 +11,8 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.points import kernel_points
+from hkconv.report.style import BLUE, GREY, LIGHT_GREY, VERMILION, new_figure, styled
 from hkconv.viz.disk import GEODESIC, draw_disk, draw_geodesic, geodesic, in_disk
-from hkconv.viz.style import BLUE, GREY, LIGHT_GREY, VERMILION, new_figure, styled
 
 RINGS, SPOKES = 8, 24
 # Without it a third of the picture is kept free for the axes, of which there are none.

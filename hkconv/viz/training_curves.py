@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hkconv.engine.loop import Epoch
+from hkconv.report.style import SeriesStyle, add_legend, new_figure, series, styled
 from hkconv.tasks.run import read_history, read_recipe, read_result
-from hkconv.viz.style import SeriesStyle, add_legend, new_figure, series, styled
 from hkconv.viz.trained_runs import TrainingFilter, choose_trainings
 
 if TYPE_CHECKING:

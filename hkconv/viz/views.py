@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hkconv.nn import HKBlock
 from hkconv.ops.reference import kernel_centroid
+from hkconv.report.style import BLACK, GREY, ORANGE, PURPLE, SKY_BLUE, series, styled
 from hkconv.viz.convolution import (
     STAR_SIZE,
     Steps,
@@ -21,7 +22,6 @@ from hkconv.viz.convolution import (
     take_steps,
 )
 from hkconv.viz.disk import draw_geodesic
-from hkconv.viz.style import BLACK, GREY, ORANGE, PURPLE, SKY_BLUE, series, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

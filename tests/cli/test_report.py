@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_folders_of_choice(hkconv, in_empty_folder):
     assert hkconv("report", "--results", "mine", "--out", "deep/report").exit_code == 0
     assert sorted(os.listdir(in_empty_folder)) == ["deep", "mine"]
     assert "report.html" in os.listdir("deep/report")
+
+
+def test_without_matplotlib_the_pages_have_no_plots(hkconv, in_empty_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.style", None)
+    write_records(made_cell([0.5], table="kernels-node", variant="K=2"))
+    result = hkconv("report")
+    assert result.exit_code == 0, result.output
+    assert "figures need Matplotlib" in result.stderr and "pip install 'hkconv[viz]'" in result.stderr
+    assert sorted(os.listdir("results")) == ["records", "report.html", "report.md"]
 
 
 def test_a_damaged_line_is_named_left_out_and_kept(hkconv):

@@ -9,6 +9,7 @@ from hkconv.data import GraphDataset, Split
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
+from hkconv.report.style import styled
 from hkconv.tasks import building
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.recipe import make_recipe
@@ -16,7 +17,6 @@ from hkconv.tasks.run import read_recipe, read_result, train_run
 from hkconv.tasks.summary import Cell
 from hkconv.viz import class_distances_figure, confusion_figure
 from hkconv.viz.class_figures import MOST_NUMBERED, confusion_matrix, matrix_figure, mean_distances
-from hkconv.viz.style import styled
 
 
 def draw(values, **options):

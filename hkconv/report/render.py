@@ -2,9 +2,11 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
+
+from hkconv.report.figures import Panel
 
 SECTION = 2
 
@@ -55,10 +57,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing that is kept in a file of its own too."""
+    """Small plots that are kept in a file of their own too."""
 
     file_name: str
-    svg: str
+    panels: tuple[Panel, ...]
     description: str
 
 
@@ -70,12 +72,18 @@ def as_markdown(blocks: Sequence[Block]) -> str:
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
-def as_html(blocks: Sequence[Block]) -> str:
-    """The document as one HTML page: styles and plots inside, no script, nothing fetched."""
+def as_html(blocks: Sequence[Block], drawings: Mapping[str, str] | None = None) -> str:
+    """The document as one HTML page: styles and plots inside, no script, nothing fetched.
+
+    Args:
+        blocks: of the document.
+        drawings: SVG of its plots by their file names; of a plot without there is the description alone.
+    """
+    drawings = drawings or {}
     title = next(block.text for block in blocks if isinstance(block, Heading) and block.level == 1)
     sections = [block.text for block in blocks if isinstance(block, Heading) and block.level == SECTION]
     links = " ".join(f'<a href="#{_anchor(text)}">{html.escape(text)}</a>' for text in sections)
-    body = "\n".join(_html(block) for block in blocks)
+    body = "\n".join(_html(block, drawings) for block in blocks)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -128,7 +136,7 @@ def _escape(text: str) -> str:
     return re.sub(r"([\\|<*`\[\]])", r"\\\1", " ".join(text.split()))
 
 
-def _html(block: Block) -> str:
+def _html(block: Block, drawings: Mapping[str, str]) -> str:
     match block:
         case Heading(text, level):
             place = f' id="{_anchor(text)}"' if level == SECTION else ""
@@ -140,8 +148,10 @@ def _html(block: Block) -> str:
         case Links(links):
             items = (f'<li><a href="{html.escape(quote(place))}">{html.escape(text)}</a></li>' for text, place in links)
             return "<ul>\n" + "\n".join(items) + "\n</ul>"
-        case Plot(_, svg, description):
-            return f"<figure>\n{svg}\n<figcaption>{html.escape(description)}</figcaption>\n</figure>"
+        case Plot(file_name, _, description):
+            # A page of HTML has no room for the prologue of a file of its own.
+            svg = drawings.get(file_name, "").partition("<svg")
+            return f"<figure>\n{svg[1]}{svg[2]}\n<figcaption>{html.escape(description)}</figcaption>\n</figure>"
         case Table(head, rows):
             top = "".join(f"<th>{html.escape(text)}</th>" for text in head)
             lines = "\n".join(_html_row(row) for row in rows)

@@ -1,13 +1,16 @@
+import math
 import random
+from collections import Counter
 from statistics import fmean, stdev
 
 import pytest
 from made_records import made_cell, made_failure, made_record, made_time
 
-from hkconv.experiments.cells import Place, collect_cells
+from hkconv.report.collect import CellKey, collect_cells, read_plan
+from hkconv.report.document import TITLES
 
 TESTS = [0.8, 0.7, 0.9]
-HERE = Place("node", "texas", "clean", False, "HKN")
+HERE = CellKey("node", "texas", "clean", False, "HKN")
 
 
 def only(collected):
@@ -146,3 +149,25 @@ def test_the_order_of_records_does_not_matter():
         shuffled = random.Random(seed).sample(records, len(records))
         assert collect_cells(shuffled) == expected
         assert list(collect_cells(shuffled).cells) == list(expected.cells)
+
+
+def test_the_papers_figures_of_every_table():
+    paper = read_plan().paper
+    assert set(paper) == set(TITLES)
+    assert tuple(paper["node"]["texas"]["HKN"]) == (90.94, 0.66)
+    assert tuple(paper["node"]["squirrel"]["GloGNN++"]) == (57.88, 1.76)
+    assert tuple(paper["graph"]["imdb-multi"]["HyboNet"]) == (54.35, 0.98)
+    assert tuple(paper["molecules"]["ogbg-molpcba"]["HKN"]) == (27.87, 0.32)
+    assert tuple(paper["kernels-graph"]["ptc"]["K=6"]) == (73.69, 4.81)
+    assert math.isnan(paper["ablations"]["enzymes"]["HKN-train"][0])
+    assert paper["runtime"]["squirrel"]["HKN"] == (0.15, None)
+
+
+def test_every_cell_of_the_recipes_is_planned_once():
+    plan = read_plan().trainings
+    names = ("table", "dataset", "protocol", "variant", "split", "seed", "quick")
+    assert max(Counter(tuple(entry[name] for name in names) for entry in plan).values()) == 1
+    texas = [entry for entry in plan if (entry["table"], entry["dataset"]) == ("node", "texas")]
+    full = [entry for entry in texas if entry["variant"] == "GCN" and not entry["quick"]]
+    assert Counter(entry["protocol"] for entry in full) == {"clean": 30, "published": 3}
+    assert any(entry["quick"] for entry in texas)

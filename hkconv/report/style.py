@@ -160,9 +160,14 @@ def save_figure(figure: "Figure", path: Path | str) -> Path:
         The path.
     """
     path = check_target(Path(path))
-    date = _DATES[path.suffix]
+    write_bytes(path, figure_bytes(figure, path.suffix), "out")
+    return path
+
+
+def figure_bytes(figure: "Figure", suffix: str) -> bytes:
+    """A figure as the bytes of a file of some suffix, the same for the same figure."""
+    date = _DATES[suffix]
     buffer = io.BytesIO()
     with in_style():
-        figure.savefig(buffer, format=path.suffix[1:], metadata={date: None} if date else None)
-    write_bytes(path, buffer.getvalue(), "out")
-    return path
+        figure.savefig(buffer, format=suffix[1:], metadata={date: None} if date else None)
+    return buffer.getvalue()

@@ -1,17 +1,22 @@
 """Scores against the number of kernel points: the paper's two figures, with our own results beside its own."""
 
 import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hkconv.experiments.grids import Grid
-from hkconv.experiments.kernel_plot import NAMES, X_LABEL, Y_LABEL, kernel_panels
-from hkconv.experiments.svg_plot import Panel, Point
-from hkconv.experiments.svg_plot import Series as Scores
-from hkconv.viz.style import BLACK, GREY, SeriesStyle, add_legend, new_figure, series, styled
+from hkconv.report.collect import CLEAN, PUBLISHED, Grid, natural_order, scaled
+from hkconv.report.style import BLACK, GREY, SeriesStyle, add_legend, figure_bytes, new_figure, series, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+KERNEL_TABLES = ("kernels-node", "kernels-graph")
+PAPER = "paper"
+X_LABEL, Y_LABEL = "K", "test score, %"
+NAMES = {PAPER: "paper", PUBLISHED: "ours, published (splits overlap)", CLEAN: "ours, clean"}
 
 COLUMNS = 4
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 2.3, 1.9, 0.35
@@ -20,7 +25,32 @@ PANEL_WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 2.3, 1.9, 0.35
 LOOKS = dict(zip(NAMES.values(), (SeriesStyle(BLACK, series(3).linestyle, "^"), series(1), series(0)), strict=True))
 
 
-@styled
+@dataclass(frozen=True)
+class Point:
+    """A mean at ``x``; ``deviation`` may be absent. A point that is not whole gets a hollow marker."""
+
+    x: float
+    mean: float
+    deviation: float | None = None
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points of one name, in the order of x."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small plot."""
+
+    title: str
+    series: tuple[Curve, ...]
+
+
 def kernel_scores_figure(grid: Grid) -> "Figure":
     """Draw test scores against the number of kernel points K, a panel for each dataset.
 
@@ -28,12 +58,26 @@ def kernel_scores_figure(grid: Grid) -> "Figure":
     cell that is not complete.
 
     Args:
-        grid: of :func:`hkconv.experiments.plan.read_grid`.
+        grid: of :func:`hkconv.report.collect.read_grid`.
 
     Returns:
         The figure.
     """
-    panels = kernel_panels(grid)
+    return _draw(kernel_panels(grid))
+
+
+def draw_svg(panels: Sequence[Panel]) -> str:
+    """The same panels as the text of an SVG file."""
+    return figure_bytes(_draw(panels), ".svg").decode()
+
+
+def kernel_panels(grid: Grid) -> tuple[Panel, ...]:
+    """What such a plot shows: for each dataset the paper's scores and ours under each protocol, by K."""
+    return tuple(Panel(dataset, _curves(grid, dataset)) for dataset in grid.datasets)
+
+
+@styled
+def _draw(panels: Sequence[Panel]) -> "Figure":
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     # The legend has one line for all names, which a single panel is too narrow for.
@@ -60,7 +104,7 @@ def _draw_panel(axes: "Axes", panel: Panel) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _draw_scores(axes: "Axes", curve: Scores) -> None:
+def _draw_scores(axes: "Axes", curve: Curve) -> None:
     look = LOOKS[curve.name]
     axes.plot(*_means(curve.points), color=look.color, linestyle=look.linestyle, label=curve.name)
     for whole in (True, False):
@@ -73,5 +117,22 @@ def _draw_scores(axes: "Axes", curve: Scores) -> None:
     axes.fill_between([point.x for point, _ in with_band], low, high, color=look.color, alpha=0.15, linewidth=0)
 
 
-def _means(points: "list[Point] | tuple[Point, ...]") -> tuple[list[float], list[float]]:
+def _means(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [point.x for point in points], [point.mean for point in points]
+
+
+def _curves(grid: Grid, dataset: str) -> tuple[Curve, ...]:
+    points: dict[str, list[Point]] = {kind: [] for kind in NAMES}
+    for variant in sorted(grid.variants, key=natural_order):
+        number = re.fullmatch(r"K=(\d+)", variant)
+        if number is None:
+            continue
+        figure = grid.paper_figure(dataset, variant)
+        if figure is not None:
+            points[PAPER].append(Point(int(number[1]), figure.mean, figure.deviation))
+        for protocol in (PUBLISHED, CLEAN):
+            cell = grid.cell(dataset, protocol, variant)
+            if cell is not None and cell.tests:
+                spread = scaled(cell.test, 100)
+                points[protocol].append(Point(int(number[1]), spread.mean, spread.deviation, cell.complete))
+    return tuple(Curve(NAMES[kind], tuple(found)) for kind, found in points.items() if found)

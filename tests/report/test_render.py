@@ -1,6 +1,6 @@
 from html.parser import HTMLParser
 
-from hkconv.experiments.pages import Bold, Heading, Items, Plot, Table, Text, as_html, as_markdown
+from hkconv.report.render import Bold, Heading, Items, Plot, Table, Text, as_html, as_markdown
 
 BLOCKS = [
     Heading("Results", 1),
@@ -8,7 +8,7 @@ BLOCKS = [
     Heading("One | two"),
     Table(("system", "x|y"), (("HKN", Bold("1")), ("", "<script>"))),
     Items(("first\nline", "`second`")),
-    Plot("k.svg", "<svg><title>k</title></svg>", "the [plot]"),
+    Plot("k.svg", (), "the [plot]"),
 ]
 
 
@@ -46,12 +46,17 @@ def test_markdown_word_for_word():
 
 
 def test_html_is_one_page_that_shows_texts_as_they_are():
-    page = as_html(BLOCKS)
+    page = as_html(BLOCKS, {"k.svg": "<?xml version='1.0'?>\n<svg><title>k</title></svg>\n"})
     reader = Reader(page)
     assert "a <b> & *c*" in reader.text and "<script>" in reader.text
     assert "script" not in reader.tags and "link" not in reader.tags and "img" not in reader.tags
     assert reader.links == ["#one-two"]
     assert '<h2 id="one-two">' in page
     assert "<strong>1</strong>" in page
-    assert "<svg><title>k</title></svg>" in page
+    assert "<svg><title>k</title></svg>" in page and "<?xml" not in page
     assert "http" not in page and "@import" not in page and "url(" not in page
+
+
+def test_a_plot_that_could_not_be_drawn_is_its_description():
+    page = as_html(BLOCKS)
+    assert "<svg" not in page and "the [plot]" in Reader(page).text

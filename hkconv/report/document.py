@@ -10,15 +10,19 @@ from pathlib import Path
 
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
-from hkconv.experiments.cells import CellFigures, Collected, Place, Record, collect_cells
-from hkconv.experiments.contests import CAUTION, against_baselines, against_paper
-from hkconv.experiments.grids import Grid, PaperTable, figures_table
-from hkconv.experiments.kernel_plot import KERNEL_TABLES, kernel_plot
-from hkconv.experiments.pages import Block, Heading, Items, Links, Plot, Text, as_html, as_markdown
-from hkconv.experiments.parts import validation_of_parts
 from hkconv.experiments.store import RUNTIME
 from hkconv.experiments.store import Record as StoredRecord
-from hkconv.experiments.tuning_report import tuning_section
+from hkconv.report.collect import CellFigures, CellKey, Collected, Grid, PaperTable, Record, collect_cells
+from hkconv.report.figures import KERNEL_TABLES, draw_svg, kernel_panels
+from hkconv.report.render import Block, Heading, Items, Links, Plot, Text, as_html, as_markdown
+from hkconv.report.tables import (
+    CAUTION,
+    against_baselines,
+    against_paper,
+    figures_table,
+    tuning_section,
+    validation_of_parts,
+)
 
 TITLES = {
     "node": "Node classification",
@@ -30,6 +34,10 @@ TITLES = {
     "runtime": "Runtime",
 }
 ABLATIONS = "ablations"
+KERNEL_PLOT = (
+    "Test score in percent against the number of kernel points K, bands of one deviation; "
+    "a hollow mark is a cell that is not complete."
+)
 #: Folder of explorer pages, beside the report.
 EXPLORER = "explorer"
 
@@ -66,12 +74,12 @@ def build_report(
         problems: damaged lines, each with a text that names file and line.
         paper: published mean and deviation by table, dataset and system, in percent (the runtime table: seconds an
             epoch). Its order is that of columns and rows.
-        plan: the trainings that make the tables complete, see :func:`hkconv.experiments.cells.collect_cells`.
+        plan: the trainings that make the tables complete, see :func:`hkconv.report.collect.collect_cells`.
         trials: what was tried to choose the settings.
         explorer_pages: pages of the best networks, named by their datasets, in :data:`EXPLORER` beside the report.
 
     Returns:
-        Blocks for :func:`hkconv.experiments.pages.as_markdown` and its neighbour.
+        Blocks for :func:`hkconv.report.render.as_markdown` and its neighbour.
     """
     records, trials, paper = list(records), list(trials), paper or {}
     if not records:
@@ -98,32 +106,37 @@ def check_table(name: str, where: str) -> None:
         raise InputError(f"unknown table {name!r} {where}; accepted: {', '.join(TITLES)}")
 
 
-def write_report(folder: Path, blocks: Sequence[Block]) -> list[Path]:
+def draw_plots(blocks: Iterable[Block]) -> dict[str, str]:
+    """SVG of the plots by their file names; where Matplotlib is missing, an :class:`InputError` says so."""
+    return {block.file_name: draw_svg(block.panels) for block in blocks if isinstance(block, Plot)}
+
+
+def write_report(folder: Path, blocks: Sequence[Block], drawings: Mapping[str, str] | None = None) -> list[Path]:
     """Write ``report.md``, ``report.html`` and each plot's file.
 
     Args:
         folder: where they go; made if it is not there.
         blocks: of :func:`build_report`.
+        drawings: of :func:`draw_plots`; without them the page has no plots.
 
     Returns:
         The files written.
     """
-    contents = {"report.md": as_markdown(blocks), "report.html": as_html(blocks)}
-    contents |= {block.file_name: block.svg + "\n" for block in blocks if isinstance(block, Plot)}
+    contents = {"report.md": as_markdown(blocks), "report.html": as_html(blocks, drawings), **(drawings or {})}
     make_folder(folder, "out")
     for name, content in contents.items():
         write_bytes(folder / name, content.encode())
     return [folder / name for name in contents]
 
 
-def _section(table: str, cells: Mapping[Place, CellFigures], paper: PaperTable) -> list[Block]:
+def _section(table: str, cells: Mapping[CellKey, CellFigures], paper: PaperTable) -> list[Block]:
     full, quick = (Grid(table, is_quick, cells, paper) for is_quick in (False, True))
     blocks: list[Block] = [Heading(TITLES[table])]
     if table in NOTES:
         blocks.append(Text(NOTES[table]))
     blocks.append(figures_table(full) if full.variants else Text("No results yet."))
     if table in KERNEL_TABLES and full.variants:
-        blocks.append(kernel_plot(full))
+        blocks.append(Plot(f"{table}.svg", kernel_panels(full), KERNEL_PLOT))
     if table == ABLATIONS:
         blocks += validation_of_parts(full)
     elif table not in (*KERNEL_TABLES, RUNTIME):
@@ -153,13 +166,13 @@ def _failures(collected: Collected) -> list[Block]:
         return []
     groups: dict[tuple[str, str], list[str]] = {}
     for record in collected.failures:
-        where = _where(Place(**{name: record[name] for name in Place._fields}))
+        where = _where(CellKey(**{name: record[name] for name in CellKey._fields}))
         groups.setdefault((where, str(record["error"])), []).append(f"{record['split']}/{record['seed']}")
     texts = [f"{where}: split/seed {', '.join(cells)}: {error}" for (where, error), cells in groups.items()]
     return [Heading("Failures"), Text("Trainings that gave no score; they count in no mean."), Items(tuple(texts))]
 
 
-def _where(place: Place) -> str:
+def _where(place: CellKey) -> str:
     protocol = f"{place.protocol}, quick" if place.quick else place.protocol
     return ", ".join((place.table, place.dataset, protocol, place.variant))
 

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 from scipy import stats
 
-from hkconv.experiments.comparison import paired_test, signed_rank_p
+from hkconv.report.statistics import paired_test, signed_rank_p
 
 FIRST = [0.83, 0.79, 0.86, 0.81, 0.75, 0.84, 0.90, 0.78, 0.80, 0.83]
 SECOND = [0.80, 0.81, 0.79, 0.78, 0.76, 0.80, 0.82, 0.77, 0.74, 0.81]

@@ -1,23 +1,34 @@
-"""From records of trainings to the cells of the tables: which belong together, and what they come to.
+"""From records of trainings to the cells of the tables, beside the paper's figures and the trainings that are planned.
 
 What must never be mixed is kept apart here: protocols, quick runs and full ones, and different recipes under one name.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from hkconv.experiments.store import RUNTIME, training_identity
+from hkconv.errors import InputError
+from hkconv.experiments.epochs import PAPER_ROWS
+from hkconv.experiments.recipe_files import TRAINED_TABLES, read_table
+from hkconv.experiments.store import RUNTIME, Damage, read, training_identity
+from hkconv.experiments.tables import Choice, list_cells
 from hkconv.tasks.summary import Spread
 
 Record = Mapping[str, Any]
 
 HKN = "hkn"
+PaperFigure = Sequence[float | None] | None
+PaperTable = Mapping[str, Mapping[str, PaperFigure]]
+
+CLEAN, PUBLISHED = "clean", "published"
+HKN_LABEL = re.compile(r"HKN|K=\d")
 
 
-class Place(NamedTuple):
+class CellKey(NamedTuple):
     """Where a cell stands. ``variant`` is the label of its row."""
 
     table: str
@@ -84,9 +95,9 @@ class Collected:
         repeated: how many further records of a training there are.
     """
 
-    cells: dict[Place, CellFigures]
+    cells: dict[CellKey, CellFigures]
     failures: list[Record]
-    outdated: list[Place]
+    outdated: list[CellKey]
     superseded: int
     repeated: int
 
@@ -108,11 +119,11 @@ def collect_cells(records: Iterable[Record], plan: Iterable[Record] = ()) -> Col
     """
     records = sorted(records, key=_order)
     several_devices = len({_device(record) for record in records if record["table"] == RUNTIME}) > 1
-    groups: dict[Place, dict[str, list[Record]]] = {}
+    groups: dict[CellKey, dict[str, list[Record]]] = {}
     for record in records:
         group = groups.setdefault(_place(record, several_devices), {})
         group.setdefault(_recipe_key(record), []).append(record)
-    planned: dict[Place, list[str]] = {}
+    planned: dict[CellKey, list[str]] = {}
     for training in plan:
         planned.setdefault(_place(training, False), []).append(_recipe_key(training))
     chosen = {place: _chosen(recipes, planned.get(place)) for place, recipes in sorted(groups.items())}
@@ -132,14 +143,116 @@ def has_failed(record: Record) -> bool:
     return "error" in record
 
 
-def _place(record: Record, several_devices: bool) -> Place:
+class Grid:
+    """The cells of one table, full ones or quick ones, with its rows and columns.
+
+    Args:
+        table: name of the table.
+        quick: whether it is the table of the quick trainings; the two never meet.
+        cells: all cells of the report.
+        paper: the paper's mean and deviation by dataset and system; its order is that of columns and rows.
+    """
+
+    def __init__(self, table: str, quick: bool, cells: Mapping[CellKey, CellFigures], paper: PaperTable) -> None:
+        self.table, self.quick, self.paper = table, quick, paper
+        self.cells = {place: cell for place, cell in cells.items() if (place.table, place.quick) == (table, quick)}
+        self.datasets = list(dict.fromkeys([*paper, *sorted(place.dataset for place in self.cells)]))
+        labels = [label for systems in paper.values() for label in systems]
+        found = sorted((place.variant for place in self.cells), key=natural_order)
+        # The paper's order, HKN and its variants last, as there.
+        self.variants = sorted(dict.fromkeys([*labels, *found]), key=lambda label: bool(HKN_LABEL.match(label)))
+
+    def cell(self, dataset: str, protocol: str, variant: str) -> CellFigures | None:
+        """A cell, None where nothing was run."""
+        return self.cells.get(CellKey(self.table, dataset, protocol, self.quick, variant))
+
+    def column(self, dataset: str, protocol: str) -> dict[str, CellFigures]:
+        """The cells of a dataset that have scores, by variant."""
+        found = {variant: self.cell(dataset, protocol, variant) for variant in self.variants}
+        return {variant: cell for variant, cell in found.items() if cell is not None and cell.tests}
+
+    def complete(self, dataset: str) -> dict[str, CellFigures]:
+        """The complete clean cells of a dataset: over other splits a mean is no match for theirs."""
+        return {variant: cell for variant, cell in self.column(dataset, CLEAN).items() if cell.complete}
+
+    def best(self, dataset: str) -> str | None:
+        """The variant with the best clean test mean among complete cells; None where they cannot be compared."""
+        cells = self.complete(dataset)
+        if self.table != RUNTIME:
+            return max(cells, key=lambda variant: cells[variant].test.mean, default=None)
+        machines = {variant.partition(", ")[2] for variant in cells}
+        return min(cells, key=lambda variant: cells[variant].test.mean) if len(machines) == 1 else None
+
+    def paper_figure(self, dataset: str, variant: str) -> Spread | None:
+        """The paper's figure in percent or seconds, None where it has none or prints NaN."""
+        figure = self.paper.get(dataset, {}).get(variant)
+        if figure is None or figure[0] is None or figure[0] != figure[0]:
+            return None
+        return Spread(figure[0], *figure[1:])
+
+
+def scaled(spread: Spread, factor: float) -> Spread:
+    """A spread in another unit."""
+    return Spread(factor * spread.mean, None if spread.deviation is None else factor * spread.deviation)
+
+
+def natural_order(label: str) -> tuple[tuple[str, int], ...]:
+    """Sorts ``K=9`` before ``K=10``."""
+    return tuple((text, int(number or 0)) for text, number in re.findall(r"([^\d]*)(\d*)", label))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the recipe files say.
+
+    Args:
+        paper: the paper's mean and deviation by table, dataset and system: in percent, for the runtime table in
+            seconds.
+        trainings: every training that is asked for, in full and quick, as a record without results. The runtime
+            table has none: its cells depend on the machine.
+    """
+
+    paper: dict[str, PaperTable]
+    trainings: list[Record]
+
+
+def read_plan(tables: Iterable[str] = TRAINED_TABLES) -> Plan:
+    """The plan of this library's own recipe files, for some tables and the times."""
+    recipes = {table: read_table(table) for table in tables}
+    paper = {table: {recipe.dataset: recipe.paper for recipe in found} for table, found in recipes.items()}
+    together = [recipe for found in recipes.values() for recipe in found]
+    cells = [cell for quick in (False, True) for cell in list_cells(together, Choice(quick=quick))]
+    return Plan({**paper, RUNTIME: _paper_times()}, [cell.head() for cell in cells])
+
+
+def read_grid(folder: Path, table: str) -> tuple[Grid, list[Damage]]:
+    """One table of full trainings from the results store, held against the plan.
+
+    Args:
+        folder: of the results.
+        table: its name.
+
+    Returns:
+        The grid, and the damaged lines, which are not in it.
+    """
+    records, damaged = read(folder, [table])
+    if not any(not record["quick"] for record in records):
+        lines = f" ({len(damaged)} damaged)" if damaged else ""
+        raise InputError(
+            f"results {folder} has no record of table {table}{lines}; `hkconv reproduce {table}` makes them"
+        )
+    plan = read_plan([table])
+    return Grid(table, False, collect_cells(records, plan.trainings).cells, plan.paper[table]), damaged
+
+
+def _place(record: Record, several_devices: bool) -> CellKey:
     label = [record["variant"]]
     # A score is the same wherever and however fast it was found, a time is not.
     if record["table"] == RUNTIME and several_devices:
         label.append(_device(record))
     if record["table"] == RUNTIME and record["recipe"].get("capture"):
         label.append("captured")
-    return Place(record["table"], record["dataset"], record["protocol"], record["quick"], ", ".join(label))
+    return CellKey(record["table"], record["dataset"], record["protocol"], record["quick"], ", ".join(label))
 
 
 def _device(record: Record) -> str:
@@ -162,7 +275,7 @@ def _chosen(recipes: dict[str, list[Record]], planned: list[str] | None) -> list
     return max(recipes.values(), key=lambda found: _order(found[-1]))
 
 
-def _fullest(trainings: dict[Place, dict[tuple[int, int], Record]]) -> dict[Place, int]:
+def _fullest(trainings: dict[CellKey, dict[tuple[int, int], Record]]) -> dict[CellKey, int]:
     """For each place the most trainings that any place of its column has."""
     most: dict[tuple, int] = {}
     for place, found in trainings.items():
@@ -178,7 +291,7 @@ def _trainings(records: list[Record]) -> dict[tuple[int, int], Record]:
     return dict(sorted(found.items()))
 
 
-def _figures(place: Place, trainings: dict[tuple[int, int], Record], planned: int) -> CellFigures:
+def _figures(place: CellKey, trainings: dict[tuple[int, int], Record], planned: int) -> CellFigures:
     scored = {key: record for key, record in trainings.items() if not has_failed(record)}
     first = next(iter((scored or trainings).values()))
     splits = {split for split, _ in scored}
@@ -214,3 +327,15 @@ def _test_to_train(records: Iterable[Record]) -> float | None:
     if not sizes or not all(sizes):
         return None
     return fmean(size["test"] / size["train"] for size in sizes)
+
+
+def _paper_times() -> PaperTable:
+    return {
+        row.dataset: {
+            "HGCN": (row.hgcn, None),
+            "H2H-GCN": (row.h2h_gcn, None),
+            "HyboNet": (row.hybonet, None),
+            "HKN": (row.hknet, None),
+        }
+        for row in PAPER_ROWS
+    }

@@ -5,8 +5,8 @@ import pytest
 from made_records import made_cell, made_failure, made_record
 
 from hkconv.errors import InputError
-from hkconv.experiments.pages import as_html, as_markdown
-from hkconv.experiments.report import TITLES, build_report, write_report
+from hkconv.report.document import TITLES, build_report, draw_plots, write_report
+from hkconv.report.render import as_html, as_markdown
 
 PAPER = {
     "node": {"texas": {"GCN": [55.14, 5.16], "HKN": [90.94, 0.66]}},
@@ -71,7 +71,8 @@ def test_provenance():
 
 def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
     def files(records, folder):
-        return [path.read_bytes() for path in write_report(folder, build_report(records, paper=PAPER))]
+        blocks = build_report(records, paper=PAPER)
+        return [path.read_bytes() for path in write_report(folder, blocks, draw_plots(blocks))]
 
     expected = files(RECORDS, tmp_path / "a")
     for seed in range(3):
@@ -80,13 +81,22 @@ def test_the_same_records_give_the_same_bytes_in_any_order(tmp_path):
 
 def test_files(tmp_path):
     blocks = build_report(RECORDS, paper=PAPER)
-    written = write_report(tmp_path / "new" / "folder", blocks)
+    drawings = draw_plots(blocks)
+    written = write_report(tmp_path / "new" / "folder", blocks, drawings)
     names = ["report.md", "report.html", "kernels-node.svg", "kernels-graph.svg"]
     assert [path.name for path in written] == names
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == sorted(names)
     page = written[1].read_text()
-    assert page == as_html(blocks)
-    assert written[2].read_text().strip() in page and written[3].read_text().strip() in page
+    assert page == as_html(blocks, drawings)
+    for path in written[2:]:
+        assert path.read_text() == drawings[path.name]
+        assert path.read_text().partition("<svg")[2].strip() in page
+
+
+def test_without_plots_there_are_the_pages_alone(tmp_path):
+    blocks = build_report(RECORDS, paper=PAPER)
+    assert [path.name for path in write_report(tmp_path, blocks)] == ["report.md", "report.html"]
+    assert "![Test score in percent" in (tmp_path / "report.md").read_text()
 
 
 def test_no_records_and_unknown_tables_are_refused():

@@ -1,4 +1,5 @@
 from statistics import fmean, stdev
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -6,9 +7,9 @@ from made_records import made_cell
 from viz_artists import lines, place
 
 from hkconv.errors import InputError
-from hkconv.experiments.kernel_plot import NAMES
-from hkconv.experiments.plan import read_grid, read_plan
 from hkconv.experiments.store import append
+from hkconv.report.collect import Grid, collect_cells, read_grid, read_plan
+from hkconv.report.figures import NAMES, Curve, Panel, Point, draw_svg, kernel_panels
 from hkconv.viz import kernel_scores_figure
 
 SCORES = {2: [0.5, 0.75, 0.6], 3: [0.7, 0.65, 0.9], 10: [0.4, 0.5]}
@@ -90,3 +91,30 @@ def test_results_without_records_of_the_table(tmp_path):
         append(tmp_path, record)
     with pytest.raises(InputError, match="has no record of table kernels-node"):
         read_grid(tmp_path, "kernels-node")
+
+
+def test_points_are_the_cells_of_each_protocol_by_number_of_kernel_points():
+    paper = {"texas": {"K=2": [79.08, 0.36], "K=10": [86.43, 0.46], "K=3": None}}
+    records = made_cell([0.5, 0.75], table="kernels-node", variant="K=10")
+    records += made_cell([0.25], table="kernels-node", variant="K=2")
+    records += made_cell([0.75], table="kernels-node", variant="K=2", protocol="published")
+    records += made_cell([0.9], table="kernels-node", variant="K=3", quick=True)
+    grid = Grid("kernels-node", False, collect_cells(records).cells, paper)
+    deviation = 100 * grid.cell("texas", "clean", "K=10").test.deviation
+    series = (
+        Curve(NAMES["paper"], (Point(2, 79.08, 0.36), Point(10, 86.43, 0.46))),
+        Curve(NAMES["published"], (Point(2, 75.0, None),)),
+        Curve(NAMES["clean"], (Point(2, 25.0, None, whole=False), Point(10, 62.5, deviation))),
+    )
+    assert kernel_panels(grid) == (Panel("texas", series),)
+
+
+def test_a_drawing_is_the_same_text_every_time_and_keeps_a_place_for_what_is_missing():
+    curve = Curve(NAMES["clean"], (Point(2, 10.0, 3.0), Point(9, -4.0, 2.0, whole=False)))
+    panels = [Panel(f"<{number}>", (curve,)) for number in range(4)] + [Panel("empty", ())]
+    drawing = draw_svg(panels)
+    assert drawing == draw_svg(panels)
+    root = ElementTree.fromstring(drawing)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "<!-- &lt;3&gt; -->" in drawing and "<!-- no results -->" in drawing
+    assert "<dc:date>" not in drawing

@@ -5,8 +5,8 @@ import matplotlib
 import pytest
 
 from hkconv.errors import InputError
+from hkconv.report.style import HEAT_MAP, new_figure, series, text_color
 from hkconv.viz import kernel_points_figure, repulsion_gradient_figure, save_figure
-from hkconv.viz.style import HEAT_MAP, new_figure, series, text_color
 
 STARTS = {".svg": b"<?xml", ".pdf": b"%PDF-", ".png": b"\x89PNG\r\n\x1a\n"}
 
