@@ -17,7 +17,7 @@ from hkconv.errors import InputError, did_you_mean
 
 @dataclass(frozen=True)
 class Rule:
-    """What a field accepts.
+    """Accepted values of a field.
 
     Args:
         kind: ``int``, ``float``, ``bool``, ``str``, ``tuple`` (of names) or ``list`` (of whole numbers; they become a
@@ -85,7 +85,7 @@ def _whole_numbers(values: Any) -> tuple[int, ...] | None:
 
 
 def whole(default: int | None, least: int, help: str, *, optional: bool = False) -> Any:
-    """A whole number of at least ``least``."""
+    """Return a field for a whole number of at least ``least``."""
     accepts = f"a whole number of at least {least}"
     return rule_field(default, Rule(int, accepts, lambda value: value >= least, help, optional))
 
@@ -93,23 +93,23 @@ def whole(default: int | None, least: int, help: str, *, optional: bool = False)
 def number(
     default: float | None, accepts: str, test: Callable[[float], bool], help: str, *, optional: bool = False
 ) -> Any:
-    """A finite number that passes a test."""
+    """Return a field for a finite number that passes a test."""
     return rule_field(default, Rule(float, accepts, lambda value: math.isfinite(value) and test(value), help, optional))
 
 
 def flag(default: bool, help: str) -> Any:
-    """True or false."""
+    """Return a field for true or false."""
     return rule_field(default, Rule(bool, "true or false", lambda _: True, help))
 
 
 def choice(default: str | None, choices: tuple[str, ...], help: str, *, optional: bool = False) -> Any:
-    """One of a few words."""
+    """Return a field for one of a few words."""
     accepts = " or ".join(choices)
     return rule_field(default, Rule(str, accepts, lambda value: value in choices, help, optional, choices))
 
 
 def text(default: str | None, accepts: str, help: str, *, optional: bool = False) -> Any:
-    """Text that is not empty and that the name of a file could hold."""
+    """Return a field for text that is not empty and that the name of a file could hold."""
     return rule_field(default, Rule(str, accepts, _is_text, help, optional))
 
 
@@ -119,12 +119,12 @@ def _is_text(value: str) -> bool:
 
 
 def rule_field(default: Any, rule: Rule) -> Any:
-    """A field of a dataclass with its rule."""
+    """Return a field of a dataclass with its rule."""
     return field(default=default, metadata={"rule": rule})
 
 
 def rule_of(entry: Field) -> Rule:
-    """What a field accepts."""
+    """Return the rule of a field."""
     return entry.metadata["rule"]
 
 

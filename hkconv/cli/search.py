@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hkconv.experiments.tuner import SearchResult
 
 # A search is for one model and trains it once on a split; a trial that was stopped is replaced.
-NOT_OPTIONS = ("models", "seeds", "keep_every")
+NOT_OPTIONS = ("models", "seeds", "keep_every", "log")
 
 SHOWN_TRIALS = 5
 

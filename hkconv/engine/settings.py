@@ -1,4 +1,4 @@
-"""How to train, and where and how fast, as options; importable without PyTorch."""
+"""Options of training, and of where and how fast it happens; importable without PyTorch."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PRECISIONS = ("float32", "bf16", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions(Options):
-    """How to train: with the data and the model, what a result depends on.
+    """Optimization: with the data and the model, what a result depends on.
 
     Args:
         lr: learning rate of :class:`~hkconv.engine.optimizer.RiemannianAdam`.
@@ -63,7 +63,7 @@ class OptimOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeOptions(Options):
-    """Where and how fast to train and where files lie: no result depends on it, and a resumed run may change it.
+    """Device, speed and folders: no result depends on it, and a resumed run may change it.
 
     Args:
         device: ``"auto"``, ``"cpu"`` or the name of a GPU.
@@ -100,7 +100,7 @@ class RuntimeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(OptimOptions, RuntimeOptions):
-    """How one training goes: :class:`OptimOptions` and :class:`RuntimeOptions` in one, for :func:`~hkconv.engine.fit`.
+    """Settings of one training: :class:`OptimOptions` and :class:`RuntimeOptions` in one.
 
     Of the latter a training looks at ``compile`` and ``capture``; ``seed`` is its own.
     """

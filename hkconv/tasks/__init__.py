@@ -1,4 +1,4 @@
-"""What is learned from graphs: node, graph and link tasks, and whole runs of them.
+"""Learning from graphs: node, graph and link tasks, and whole runs of them.
 
 The names below are imported when first used, so that the command line can show its help without PyTorch.
 """

@@ -73,13 +73,13 @@ def keep_own_data(folder: Path, dataset: NodeDataset | GraphDataset) -> None:
 
 
 def find_schema(folder: Path) -> Schema | None:
-    """What the run in ``folder`` learned of its own data, None if there is no such run."""
+    """Return what the run in ``folder`` learned of its own data, None if there is no such run."""
     path = folder / DATA_FILE
     return schema_of_dict(read_json(path, "what the run knows of its data"), str(path)) if path.exists() else None
 
 
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:
-    """What is written of a dataset beside a result, and what a checkpoint must agree with."""
+    """Return what is written of a dataset beside a result, and what a checkpoint must agree with."""
     graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
     description = {
         "name": dataset.name,
@@ -141,7 +141,7 @@ def _mean_overlap(splits: list[Split]) -> dict[str, float]:
 
 
 def _num_logits(dataset: Dataset) -> int | None:
-    """What a model calls its number of classes: one logit for every answer to every question."""
+    """Return what a model calls its number of classes: one logit for every answer to every question."""
     return dataset.num_classes * dataset.num_questions if isinstance(dataset, GraphDataset) else _num_classes(dataset)
 
 

@@ -30,12 +30,12 @@ class Evaluation:
 
     @property
     def difference(self) -> float:
-        """How far apart the two are."""
+        """Distance between the two."""
         return abs(self.stored - self.recomputed)
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are equal but for rounding."""
+        """True if the two are equal but for rounding."""
         return self.difference <= TOLERANCE
 
 

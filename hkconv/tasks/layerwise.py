@@ -20,7 +20,7 @@ NODES_AT_ONCE = 1 << 16
 
 
 def node_inputs(graph: Data) -> tuple[Tensor, ...]:
-    """What a network is called with for the nodes of one graph: features, edges and, if there are some, weights."""
+    """Return the inputs of a network for the nodes of one graph: features, edges and, if there are some, weights."""
     given = (graph.x, graph.edge_index)
     return given if graph.edge_weight is None else (*given, graph.edge_weight)
 

@@ -1,4 +1,4 @@
-"""How good an answer is, as one number between 0 and 1 that stays on its device until somebody looks."""
+"""Metrics: the quality of an answer as one number between 0 and 1 that stays on its device until somebody looks."""
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _twice_won(ranked: Tensor, scores: Tensor) -> Tensor:
-    """How many of the sorted scores each score is above, plus how many it is not below."""
+    """Count the sorted scores that each score is above, plus those that it is not below."""
     below, not_above = (torch.searchsorted(ranked, scores, right=right) for right in (False, True))
     return below + not_above
 

@@ -87,7 +87,7 @@ class Predictor:
 
     @property
     def is_of_one_graph(self) -> bool:
-        """Whether what was learned belongs to the nodes of one graph: to rows of its adjacency, or to its embedding."""
+        """True if what was learned belongs to the nodes of one graph: to rows of its adjacency, or to its embedding."""
         return "num_nodes" in self.info.config or getattr(models.find(self.info.model), "is_of_one_graph", False)
 
     def predict(self, own: OwnGraphs) -> Predictions:

@@ -60,7 +60,7 @@ class Recipe(Options):
         return {**self.data.flat(), **self.model.flat(), **self.optim.flat()}
 
     def settings(self, seed: int) -> Settings:
-        """How one training with a seed of its own goes."""
+        """Return the settings of one training, which has a seed of its own."""
         return Settings(**{**vars(self.optim), **vars(self.runtime), "seed": seed})
 
 
@@ -125,7 +125,7 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
 
 
 def _plain_data(text: str) -> object:
-    """What ``yaml.safe_load`` makes of a text."""
+    """Return what ``yaml.safe_load`` makes of a text."""
     loader = YAML(text)
     try:
         return loader.get_single_data()

@@ -187,7 +187,7 @@ def read_history(folder: Path, cell: Cell) -> list[Epoch]:
 
 
 def _is_of(kind: Any, value: Any) -> bool:
-    """Whether a value that came through JSON is of a field's type; a float may come without a fraction."""
+    """Tell whether a value that came through JSON is of a field's type; a float may come without a fraction."""
     accepted = get_args(kind) or (kind,)
     is_whole = type(value) is int and float in accepted and abs(value) <= sys.float_info.max
     return type(value) in accepted or is_whole
@@ -298,7 +298,7 @@ def _keep(cell: Cell, done: Training, info: CheckpointInfo, folder: Path, unfini
 
 
 def _about(dataset: Dataset) -> dict[str, Any]:
-    """What must be the same for a training to go on. The same data may be read from another place."""
+    """Return what must be the same for a training to go on. The same data may be read from another place."""
     return {name: value for name, value in describe_dataset(dataset).items() if name != "source"}
 
 

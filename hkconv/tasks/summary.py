@@ -1,4 +1,4 @@
-"""What a run of many trainings came to, as numbers to print and as JSON to keep."""
+"""Summary of a run of many trainings, as numbers to print and as JSON to keep."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -62,7 +62,7 @@ class CellResult:
 
     @property
     def cell(self) -> Cell:
-        """Which training it was."""
+        """The training it is of."""
         return Cell(self.model, self.split, self.seed)
 
 
@@ -252,7 +252,7 @@ def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
 
 
 def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
-    """Whether ``undirected`` may have added edges that the model passes messages over."""
+    """Tell whether ``undirected`` may have added edges that the model passes messages over."""
     if isinstance(dataset, GraphDataset):
         # Those of the catalog are left as they are, and bonds of molecules have no direction.
         can_add = dataset.schema is not None and dataset.num_columns is None
@@ -275,7 +275,7 @@ def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
 
 
 def _can_divide_rows(features: list[torch.Tensor]) -> bool:
-    """Whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
+    """Tell whether rows can be divided by their sums: nothing is negative, and something is left and changes by it."""
     sums = torch.cat([x.sum(dim=1) for x in features])
     has_other_sums = bool(((sums != 0) & ((sums - 1).abs() > 1e-5)).any())
     return features[0].size(1) > 1 and has_other_sums and not any(bool((x < 0).any()) for x in features)

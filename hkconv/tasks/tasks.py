@@ -1,4 +1,4 @@
-"""What a batch, a loss and a metric are: for nodes, for graphs and for links."""
+"""Batches, losses and metrics: for nodes, for graphs and for links."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
