@@ -179,7 +179,7 @@ def test_data_that_is_nowhere(tmp_path):
 def test_data_that_some_lack_leaves_the_others(monkeypatch, order, tmp_path):
     monkeypatch.setattr(module, "list_cells", lambda *_: [*cells, replace(cells[0], recipe=missing)])
     cells = list_cells_of(order)
-    missing = replace(cells[0].recipe, dataset="ptc")
+    missing = cells[0].recipe.replace(dataset="ptc")
     summary = reproduce(replace(order, place=Place("cpu", str(tmp_path))))
     assert summary.left_out == {"ptc": f"its files are absent: {tmp_path / 'tu' / 'PTC' / 'raw'}"}
     assert summary.is_complete

@@ -47,7 +47,7 @@ def test_a_trial_changes_what_it_drew_alone(recipes):
     for trial in trials_of(recipes, "HKN"):
         assert [cell.split for cell in trial.cells] == [0, 1]
         for cell in trial.cells:
-            assert cell.recipe == replace(given["HKN"], **trial.drawn)
+            assert cell.recipe == given["HKN"].replace(**trial.drawn)
 
 
 def test_edges_that_go_both_ways_have_one_reading(recipes):
