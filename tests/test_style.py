@@ -10,7 +10,23 @@ import pytest
 import hkconv
 
 PACKAGE = Path(hkconv.__file__).parent
-ROOMS = ("data", "engine", "language", "models", "points", "serving", "testing", "viz")
+ROOMS = (
+    "cli",
+    "data",
+    "engine",
+    "experiments",
+    "geometry",
+    "language",
+    "models",
+    "nn",
+    "ops",
+    "points",
+    "report",
+    "serving",
+    "tasks",
+    "testing",
+    "viz",
+)
 FILES = sorted(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py"))
 KERNELS = re.compile(r"ops/\w*(cpu|cuda)\.py")
 BRITISH = re.compile(

@@ -1,4 +1,4 @@
-"""How the commands print: tables that fit a terminal of 80 columns and stay plain text in a pipe."""
+"""Output of the commands: tables that fit a terminal of 80 columns and stay plain text in a pipe."""
 
 import sys
 

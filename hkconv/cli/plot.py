@@ -22,7 +22,7 @@ Seed = Annotated[int | None, typer.Option(help="Only trainings with this seed.",
 FirstModel = Annotated[str | None, typer.Option(help="Model of the run; by default its first.", show_default=False)]
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)]
 Kernels = Annotated[int, typer.Option(help="Number of kernel points.")]
-Neighbours = Annotated[int, typer.Option(help="Number of neighbours.")]
+Neighbors = Annotated[int, typer.Option("--neighbors", "--neighbours", help="Number of neighbours.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
@@ -63,7 +63,7 @@ def kernel_points(
 @plot.command()
 def convolution(
     kernels: Kernels = 4,
-    neighbours: Neighbours = 3,
+    neighbors: Neighbors = 3,
     seed: Annotated[int, typer.Option(help="Seed of the layer's linear maps.")] = 0,
     out: Out = "convolution.svg",
 ) -> None:
@@ -73,13 +73,13 @@ def convolution(
     """
     from hkconv.viz.convolution import convolution_figure
 
-    _write(lambda: convolution_figure(kernels, neighbours, seed=seed), out)
+    _write(lambda: convolution_figure(kernels, neighbors, seed=seed), out)
 
 
 @plot.command()
 def views(
     kernels: Kernels = 4,
-    neighbours: Neighbours = 3,
+    neighbors: Neighbors = 3,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the block; by default a well spread one.", show_default=False)
     ] = None,
@@ -89,11 +89,11 @@ def views(
 
     Differences, neighbours and the node itself, on a small neighbourhood.
 
-    Example: hkconv plot views --neighbours 4
+    Example: hkconv plot views --neighbors 4
     """
     from hkconv.viz.views import SEED, views_figure
 
-    _write(lambda: views_figure(kernels, neighbours, seed=SEED if seed is None else seed), out)
+    _write(lambda: views_figure(kernels, neighbors, seed=SEED if seed is None else seed), out)
 
 
 @plot.command()
@@ -189,7 +189,7 @@ def confusion(
     device: Device = "auto",
     out: Out = "confusion.svg",
 ) -> None:
-    """Which classes a model takes for which.
+    """Draw a confusion matrix: which classes a model takes for which.
 
     On the test data of all its trainings.
 

@@ -52,12 +52,12 @@ def reproduce(
     from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
     from hkconv.experiments.reproduce import reproduce as fill
-    from hkconv.experiments.tables import Choice, Place, table_names
+    from hkconv.experiments.tables import Choice, Execution, table_names
 
     order = Order(
         table_names(table),
         Choice(names_of(datasets), names_of(systems), names_of(protocol), quick),
-        Place(device, data, capture),
+        Execution(device, data, capture),
         jobs,
         Path(results),
         RECIPES if recipes is None else Path(recipes),
@@ -79,7 +79,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def print_summary(summary: "Summary") -> None:
-    """What filling the store came to, and what failed."""
+    """Print a summary of a filled store, and what failed."""
     shown = make_table("table", "cells", "stored before", "added", "failed")
     for name, wanted in summary.wanted.items():
         found = (wanted, summary.stored[name], summary.added[name], summary.failed[name])

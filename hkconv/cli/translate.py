@@ -20,7 +20,7 @@ from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 
 if TYPE_CHECKING:
     from hkconv.language.scores import TextScore
-    from hkconv.language.train import Training
+    from hkconv.language.train import TrainedTranslator
 
 translate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -83,7 +83,7 @@ train.__signature__ = _train_signature()  # type: ignore[attr-defined]  # inspec
 translate.command()(train)
 
 
-def _print_training(training: "Training") -> None:
+def _print_training(training: "TrainedTranslator") -> None:
     folder = shlex.quote(str(training.folder))
     typer.echo(f"step {training.step}, {training.parameters:,} parameters, device {training.device}")
     if training.best is not None:

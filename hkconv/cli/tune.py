@@ -49,14 +49,14 @@ def tune(
     from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
     from hkconv.experiments.spaces import read_tuning
-    from hkconv.experiments.tables import Choice, Place
+    from hkconv.experiments.tables import Choice, Execution
     from hkconv.experiments.tuner import find_best, write_tuned
     from hkconv.experiments.tuner import tune as run_trials
 
     order = Order(
         (table,),
         Choice(names_of(datasets), names_of(systems), names_of(protocol)),
-        Place(device, data, capture),
+        Execution(device, data, capture),
         jobs,
         Path(results),
         RECIPES if recipes is None else Path(recipes),

@@ -288,7 +288,7 @@ def describe_software() -> dict[str, str]:
 
 
 def header(benchmark: str, device: "torch.device", seed: int, protocol: dict[str, Any]) -> dict[str, Any]:
-    """What every result file begins with.
+    """Return the first fields of every result file.
 
     Args:
         benchmark: ``"layers"``, ``"epochs"``, ``"large-graph"`` or ``"mini-batches"``.

@@ -157,7 +157,7 @@ def make_problem(shape: Shape, targets: str, seed: int, device: torch.device) ->
     return Problem(shape, lift(space).to(device), edge_index.to(device), seed)
 
 
-class Step:
+class MeasuredStep:
     """One variant on one problem: its forward pass, and forward with all gradients.
 
     Args:
@@ -243,7 +243,7 @@ def peak_bytes(name: str, shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What to measure.
+    """Layers, shapes and devices to measure.
 
     Args:
         shapes: of graphs and layers.
@@ -316,10 +316,10 @@ def _measure_cell(cell: Document, shape: Shape, targets: str, plan: LayerPlan, t
             results[name]["skipped"] = reason
     problem = make_problem(shape, targets, plan.seed, plan.device)
     cell["hub_share"] = hub_share(problem.edge_index)
-    steps: dict[str, Step] = {}
+    steps: dict[str, MeasuredStep] = {}
     for name in [name for name, result in results.items() if "skipped" not in result]:
         tell(f"{shape} {targets}: warm-up of {name}")
-        step = warm_up(partial(Step, name, problem), results[name], plan.device, memory=plan.memory)
+        step = warm_up(partial(MeasuredStep, name, problem), results[name], plan.device, memory=plan.memory)
         if step is not None:
             steps[name] = step
     _compare_outputs(cell, steps)
@@ -391,7 +391,7 @@ def time_steps(results: Document, steps: Mapping[str, Any], budget: float, devic
                     results[name][mode] = Timing(tuple(seconds)).as_dict()
 
 
-def _compare_outputs(cell: Document, steps: dict[str, Step]) -> None:
+def _compare_outputs(cell: Document, steps: dict[str, MeasuredStep]) -> None:
     if "fused" in steps and "reference" in steps:
         difference = steps["fused"].forward() - steps["reference"].forward()
         cell["largest_difference_fused_reference"] = difference.abs().max().item()
@@ -432,15 +432,15 @@ def probe_memory(variant: str, shape: Shape, targets: str, seed: int, limit: flo
 
 
 def measure_here(variant: str, shape: dict[str, int], targets: str, seed: int) -> dict[str, Any]:
-    """What :func:`probe_memory` returns, for this process: inputs and neighbours exist, everything is compiled."""
+    """Measure what :func:`probe_memory` returns, in this process: inputs exist, everything is compiled."""
     given = Shape(**shape)
-    step = Step(variant, make_problem(given, targets, seed, torch.device("cpu")))
+    step = MeasuredStep(variant, make_problem(given, targets, seed, torch.device("cpu")))
     # Some layers sort the edges when they first see them. What is compiled is compiled for gradients apart.
     step.forward()
     if variant == "compiled":
         step.train()
     else:
         tiny = replace(given, nodes=min(given.nodes, 64), edges=min(given.edges, 512))
-        Step(variant, make_problem(tiny, targets, seed, torch.device("cpu"))).train()
+        MeasuredStep(variant, make_problem(tiny, targets, seed, torch.device("cpu"))).train()
     return_freed_memory()
     return peak_rss(step.train).as_dict()

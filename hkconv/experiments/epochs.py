@@ -67,7 +67,7 @@ PAPER_DATASETS = tuple(row.dataset for row in PAPER_ROWS)
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """What to measure.
+    """Models, datasets and devices to measure.
 
     Args:
         datasets: names in the catalog.
@@ -198,7 +198,7 @@ def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings)
 
 
 def epoch_ratios(results: Document) -> dict[str, float]:
-    """How many times as long an epoch of HKN takes as one of each other model."""
+    """Ratio of the time of HKN's epoch to that of each other model."""
     medians = {name: result["epoch"]["median"] for name, result in results.items() if "epoch" in result}
     if "hkn" not in medians:
         return {}

@@ -97,7 +97,7 @@ class System:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often a cell of a table is trained under a protocol, and what differs from the shared settings there."""
+    """Number of trainings of a table's cell under a protocol, and what differs from the shared settings there."""
 
     num_splits: int
     seeds: int
@@ -159,7 +159,7 @@ def read_table(table: str, folder: Path = RECIPES) -> list[TableRecipe]:
 
 
 def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
-    """What was tuned for the systems of a recipe, by protocol and label; nothing where nothing was.
+    """Read what was tuned for the systems of a recipe, by protocol and label; nothing where nothing was.
 
     Args:
         name: ``TABLE/DATASET``.
@@ -216,7 +216,7 @@ class _Files:
         return document
 
     def tuned(self, table: str, dataset: str) -> Tuned:
-        """What was tuned for the systems of a dataset."""
+        """Tuned settings of the systems of a dataset."""
         path = self.folder / TUNED / f"{table}.yaml"
         values = _mapping((self.read(path) if path.exists() else {}).get(dataset, {}), f"{dataset} in {TUNED}")
         _check_keys(values, PROTOCOLS, f"protocol of {dataset} in {TUNED}")
@@ -242,7 +242,7 @@ def _check_table(document: Mapping[str, Any]) -> None:
 
 
 def _expand(document: Mapping[str, Any], table: str, dataset: str, files: _Files) -> tuple[dict[str, Any], Tuned]:
-    """What a table says of a dataset, and what was tuned there."""
+    """Combine what a table says of a dataset with what was tuned there."""
     given = _mapping(document["datasets"][dataset], f"dataset {dataset!r}")
     if "base" in document:
         return _derive(document, given, dataset, files)
@@ -295,7 +295,7 @@ def _variants(document: Mapping[str, Any], more: Any) -> dict[str, dict[str, Any
 
 
 def _merged(shared: Any, given: Any) -> Any:
-    """What a dataset gives, added to what its table shares."""
+    """Add what a dataset gives to what its table shares."""
     if not isinstance(shared, dict) or not isinstance(given, dict):
         return given
     return {**shared, **{key: _merged(shared[key], value) if key in shared else value for key, value in given.items()}}

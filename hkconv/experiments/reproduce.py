@@ -17,15 +17,15 @@ from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, read_table
-from hkconv.experiments.runtime import Timing, list_timings, time_epochs
+from hkconv.experiments.runtime import RuntimeCell, list_timings, time_epochs
 from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
-from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Place, TableCell, list_cells
+from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Execution, TableCell, list_cells
 from hkconv.experiments.training import CellTrainer, Outcome, failure, without_capture
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to fill, and how.
+    """Tables to fill, and the options of filling them.
 
     Args:
         tables: some of :data:`~hkconv.experiments.tables.TABLES`.
@@ -38,7 +38,7 @@ class Order:
 
     tables: tuple[str, ...]
     choice: Choice = field(default_factory=Choice)
-    place: Place = field(default_factory=Place)
+    place: Execution = field(default_factory=Execution)
     jobs: int = 1
     results: Path = DEFAULT_FOLDER
     recipes: Path = RECIPES
@@ -58,12 +58,12 @@ class Watcher:
         """A record, perhaps of a failure, was stored; ``done`` of the ``total`` open cells are."""
 
     def told(self, text: str) -> None:
-        """What is being done now."""
+        """Tell what is being done now."""
 
 
 @dataclass
 class Summary:
-    """What filling the tables came to.
+    """Outcome of filling the tables.
 
     Args:
         wanted, stored, added, failed: cells of each table: all, those the store had, those added, those that failed.
@@ -84,7 +84,7 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store now has every cell that was wanted."""
+        """True if the store now has every cell that was wanted."""
         return sum(self.stored.values()) + sum(self.added.values()) == sum(self.wanted.values())
 
     def note(self, record: Record) -> None:
@@ -122,7 +122,7 @@ def reproduce(order: Order, watcher: Watcher | None = None) -> Summary:
 def fill_store(
     order: Order,
     cells: list[TableCell],
-    timings: list[Timing],
+    timings: list[RuntimeCell],
     tables: tuple[str, ...],
     train: Callable[[TableCell], Outcome],
     watcher: Watcher | None = None,
@@ -161,8 +161,8 @@ def fill_store(
 
 
 def _without_absent_data(
-    order: Order, cells: list[TableCell], timings: list[Timing], summary: Summary
-) -> tuple[list[TableCell], list[Timing]]:
+    order: Order, cells: list[TableCell], timings: list[RuntimeCell], summary: Summary
+) -> tuple[list[TableCell], list[RuntimeCell]]:
     wanted = {cell.recipe.data.dataset for cell in (*cells, *timings)}
     absent = {info.name: info.location for info in describe(order.place.data) if info.location.startswith("absent")}
     summary.left_out = {name: f"its files are {absent[name]}" for name in sorted(wanted & set(absent))}

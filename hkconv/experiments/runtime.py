@@ -13,7 +13,7 @@ from hkconv.engine.reproducibility import source_commit
 from hkconv.engine.step import batches_return
 from hkconv.experiments.epochs import PAPER_DATASETS, EpochPlan, run_epochs
 from hkconv.experiments.store import RUNTIME, Record
-from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
+from hkconv.experiments.tables import Choice, Execution, TableCell, check_names, is_wanted
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 
 # The systems of the paper's table, and one that is not hyperbolic for scale.
@@ -25,7 +25,7 @@ _NO_SCORES = dict.fromkeys(("val", "test_loss", "val_loss", "best_epoch", "epoch
 
 
 @dataclass(frozen=True)
-class Timing(TableCell):
+class RuntimeCell(TableCell):
     """One cell of the table; ``device`` is the device in words, for a time belongs to it."""
 
     device: str
@@ -34,7 +34,7 @@ class Timing(TableCell):
         return {**super().head(), "device": self.device}
 
 
-def list_timings(choice: Choice, place: Place, device: torch.device, *, strict: bool) -> list[Timing]:
+def list_timings(choice: Choice, place: Execution, device: torch.device, *, strict: bool) -> list[RuntimeCell]:
     """The cells of the table, dataset by dataset.
 
     Args:
@@ -47,7 +47,7 @@ def list_timings(choice: Choice, place: Place, device: torch.device, *, strict: 
         check_names(choice.datasets, PAPER_DATASETS, "dataset")
         check_names(choice.systems, SYSTEMS, "system")
     return [
-        Timing(RUNTIME, label, 0, 0, choice.quick, _recipe(dataset, model, place), describe_device(device))
+        RuntimeCell(RUNTIME, label, 0, 0, choice.quick, _recipe(dataset, model, place), describe_device(device))
         for dataset in PAPER_DATASETS
         if is_wanted(dataset, choice.datasets)
         for label, model in SYSTEMS.items()
@@ -55,7 +55,7 @@ def list_timings(choice: Choice, place: Place, device: torch.device, *, strict: 
     ]
 
 
-def time_epochs(timings: list[Timing], device: torch.device, tell: Callable[[str], None]) -> Iterator[Record]:
+def time_epochs(timings: list[RuntimeCell], device: torch.device, tell: Callable[[str], None]) -> Iterator[Record]:
     """A record for each cell. The systems of a dataset are timed in turns, in this process and with nothing beside it.
 
     Args:
@@ -74,7 +74,7 @@ def time_epochs(timings: list[Timing], device: torch.device, tell: Callable[[str
             yield {**cell.head(), **_figures(document["cells"][0], cell.training.model), **_circumstances(document)}
 
 
-def _recipe(dataset: str, model: str, place: Place) -> Recipe:
+def _recipe(dataset: str, model: str, place: Execution) -> Recipe:
     """Width, layers and all else as they were when the tables began, the same for every dataset and system."""
     capture = place.capture and batches_return(CATALOG[dataset].tasks[0])
     fixed = {"dataset": dataset, "models": (model,), "num_splits": 1}

@@ -80,7 +80,7 @@ class Damage:
 
 
 def identity(record: Record) -> str:
-    """What makes a cell of a table: the same cell is never trained twice, a changed recipe is another cell."""
+    """Identity of a cell of a table: the same cell is never trained twice, a changed recipe is another cell."""
     parts = [record["table"], record["variant"], training_identity(record)]
     # A score is the same wherever it is found, a time is not.
     if record["table"] == RUNTIME:
@@ -89,7 +89,7 @@ def identity(record: Record) -> str:
 
 
 def training_identity(record: Record) -> str:
-    """What makes a training, in whichever table and under whichever label it stands.
+    """Identity of a training, in whichever table and under whichever label it stands.
 
     A field that a record's recipe does not have counts as in 0.1.0 or as its default: it came later, or its model has
     none.
@@ -222,7 +222,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_entries(path: Path) -> tuple[dict[str, Record], list[Damage]]:
-    """What the rows of a table refer to, by id, and the lines that are nothing of the kind."""
+    """Read what the rows of a table refer to, by id, and the lines that are nothing of the kind."""
     entries: dict[str, Record] = {}
     damaged = []
     for number, line in _lines(path):
@@ -287,7 +287,7 @@ def _parse_row(line: bytes, table: str, entries: dict[str, Record]) -> Record | 
 
 
 def _problem(record: Record, table: str) -> str:
-    """What is wrong with a record, in words; empty where nothing is."""
+    """Describe what is wrong with a record; empty where nothing is."""
     for key, kind in _ALWAYS.items():
         if type(record.get(key)) is not kind:
             return f"{key!r} is missing or not of type {kind.__name__}"

@@ -1,4 +1,4 @@
-"""Which trainings the tables of the paper are made of."""
+"""Trainings that the tables of the paper are made of."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -37,11 +37,11 @@ class TableCell:
 
     @property
     def training(self) -> Cell:
-        """What :func:`hkconv.tasks.run.train_cell` takes."""
+        """Arguments of :func:`hkconv.tasks.run.train_cell`."""
         return Cell(self.recipe.model.models[0], self.split, self.seed)
 
     def head(self) -> Record:
-        """What a record of it begins with, whatever comes of it."""
+        """First fields of its record, whatever comes of it."""
         return {
             "schema": SCHEMA,
             "table": self.table,
@@ -71,8 +71,8 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where cells are trained and how fast, which changes nothing about what they are.
+class Execution:
+    """Device and speed of the trainings, which change nothing about what they are.
 
     Args:
         device: its name, or ``"auto"``.
@@ -85,7 +85,7 @@ class Place:
     capture: bool = False
 
     def recipe_for(self, table: TableRecipe, protocol: str, model: str, values: Mapping[str, Any]) -> Recipe:
-        """How a model is trained here on a table's dataset, by algorithms that repeat exactly."""
+        """Return the recipe of a model on a table's dataset, with algorithms that repeat exactly."""
         fixed = {"dataset": table.dataset, "protocol": protocol, "models": (model,), "deterministic": True}
         capture = self.capture and batches_return(table.task, values.get("groupings"))
         return make_recipe(
@@ -95,7 +95,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which part of the tables is wanted; an empty choice leaves nothing out."""
+    """Part of the tables that is wanted; an empty choice leaves nothing out."""
 
     datasets: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def table_names(given: str) -> tuple[str, ...]:
 
 
 def list_cells(
-    recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Place | None = None
+    recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Execution | None = None
 ) -> list[TableCell]:
     """Every training of some recipes: recipe by recipe, protocol by protocol, system by system.
 
@@ -123,7 +123,7 @@ def list_cells(
     Returns:
         At least one training.
     """
-    recipes, choice, place = list(recipes), choice or Choice(), place or Place()
+    recipes, choice, place = list(recipes), choice or Choice(), place or Execution()
     check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
     check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
     check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
@@ -143,7 +143,7 @@ def list_cells(
 
 
 def kept_fields(recipe: Recipe) -> dict[str, Any]:
-    """What a record keeps of a training recipe: the fields that its model uses."""
+    """Return what a record keeps of a training recipe: the fields that its model uses."""
     left_out = NOT_KEPT if recipe.model.models == ("hkn",) else {*NOT_KEPT, *HKNOptions.options()}
     # A time depends on it.
     kept = {**recipe.identity(), "capture": recipe.runtime.capture}
@@ -159,11 +159,11 @@ def check_names(given: Collection[str], known: Iterable[str], what: str) -> None
 
 
 def is_wanted(name: str, chosen: Collection[str]) -> bool:
-    """Whether a choice has the name, or leaves nothing out."""
+    """True if a choice has the name, or leaves nothing out."""
     return not chosen or name in chosen
 
 
-def _system_cells(recipe: TableRecipe, protocol: str, label: str, quick: bool, place: Place) -> list[TableCell]:
+def _system_cells(recipe: TableRecipe, protocol: str, label: str, quick: bool, place: Execution) -> list[TableCell]:
     system, repeats = recipe.systems[label], recipe.protocols[protocol]
     if quick:
         repeats = _cut_down(repeats, recipe.quick)

@@ -47,7 +47,7 @@ from hkconv.experiments.recipe_files import (
 from hkconv.experiments.reproduce import Order, Summary, Watcher, fill_store
 from hkconv.experiments.spaces import Space, Tuning, describe_space, make_space
 from hkconv.experiments.store import TUNING, Record
-from hkconv.experiments.tables import Choice, Place, TableCell, check_names, is_wanted
+from hkconv.experiments.tables import Choice, Execution, TableCell, check_names, is_wanted
 from hkconv.experiments.training import CellTrainer, split_cells
 from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks.building import load_dataset, model_config
@@ -94,7 +94,7 @@ class Finding:
 
 
 def list_trials(
-    tuning: Tuning, recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Place | None = None
+    tuning: Tuning, recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Execution | None = None
 ) -> dict[tuple[str, str, str], list[Trial]]:
     """Return every trial by dataset, protocol and system.
 
@@ -104,7 +104,7 @@ def list_trials(
         choice: what of them is wanted; without protocols, ``clean`` alone.
         place: where they will be trained.
     """
-    recipes, choice, place = list(recipes), choice or Choice(), place or Place()
+    recipes, choice, place = list(recipes), choice or Choice(), place or Execution()
     check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
     check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
     for name in choice.protocols:
@@ -174,7 +174,7 @@ def _ordered(tuning: Tuning, order: Order) -> dict[tuple[str, str, str], list[Tr
     return list_trials(tuning, read_table(tuning.table, order.recipes), order.choice, order.place)
 
 
-def _trials(tuning: Tuning, recipe: TableRecipe, protocol: str, label: str, place: Place) -> list[Trial]:
+def _trials(tuning: Tuning, recipe: TableRecipe, protocol: str, label: str, place: Execution) -> list[Trial]:
     system, repeats = recipe.systems[label], recipe.protocols[protocol]
     budget = tuning.budget_of(protocol, recipe.dataset)
     # Graphs whose edges all go both ways have but one reading.

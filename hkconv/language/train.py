@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainedTranslator:
     """Outcome of a training.
 
     Args:
@@ -53,7 +53,9 @@ class Training:
     guard: str | None = None
 
 
-def train_translator(recipe: TranslationRecipe, callback: Callback | None = None, *, resume: bool = False) -> Training:
+def train_translator(
+    recipe: TranslationRecipe, callback: Callback | None = None, *, resume: bool = False
+) -> TrainedTranslator:
     """Train a translator, or go on with its training.
 
     A new run reads all of its text before it writes anything. Ctrl-C ends it in order, its last step kept. If a number
@@ -68,7 +70,9 @@ def train_translator(recipe: TranslationRecipe, callback: Callback | None = None
         return _train(recipe, callback if processes.is_first else None, resume, processes)
 
 
-def _train(recipe: TranslationRecipe, callback: Callback | None, resume: bool, processes: Processes) -> Training:
+def _train(
+    recipe: TranslationRecipe, callback: Callback | None, resume: bool, processes: Processes
+) -> TrainedTranslator:
     callback = callback or Callback()
     deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
     device = processes.find_device(recipe.device)
@@ -96,7 +100,7 @@ def _train(recipe: TranslationRecipe, callback: Callback | None, resume: bool, p
     parameters = sum(parameter.numel() for parameter in steps.model.parameters())
     best = runs.best_of(runs.list_weights(folder))
     where = processes.describe(device)
-    return Training(folder, step, step >= recipe.steps, interrupted, best, parameters, where, guard)
+    return TrainedTranslator(folder, step, step >= recipe.steps, interrupted, best, parameters, where, guard)
 
 
 def _begin(recipe: TranslationRecipe, callback: Callback) -> Path:

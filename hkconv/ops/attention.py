@@ -22,7 +22,7 @@ from hkconv.ops.linear import LinearTensors
 
 
 class KernelInputs(NamedTuple):
-    """Inputs of HKConv's aggregation beside HyboNet's, as in :class:`Inputs`."""
+    """Inputs of HKConv's aggregation beside HyboNet's, as in :class:`AttentionInputs`."""
 
     own: Tensor
     weight: Tensor
@@ -33,7 +33,7 @@ class KernelInputs(NamedTuple):
     points: Tensor
 
 
-class Inputs(NamedTuple):
+class AttentionInputs(NamedTuple):
     r"""The tensors of the operator, in its order, for H heads, B sequences, T queries, S keys and K kernel points.
 
     Args:
@@ -140,7 +140,7 @@ class PairGradients(NamedTuple):
 
 
 _SCHEMA = ", ".join(
-    [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
+    [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in AttentionInputs.__annotations__.items()]
     + ["bool causal"]
 )
 torch.library.define("hkconv::hk_attention", f"({_SCHEMA}) -> (Tensor, Tensor, Tensor)")
@@ -148,7 +148,7 @@ torch.library.define(
     "hkconv::hk_attention_backward",
     f"({_SCHEMA}, Tensor out, Tensor mass, Tensor log_total, Tensor grad_out, bool points_too) -> Tensor[]",
 )
-_POINTS = Inputs._fields.index("points")
+_POINTS = AttentionInputs._fields.index("points")
 LINEAR = ("weight", "bias", "gate_weight", "gate_bias", "log_scale")
 
 
@@ -168,13 +168,13 @@ def attend(
     # Filled on the device: a copy from the host could not be captured in a CUDA graph.
     steepness = query.new_full((), (key.size(-1) - 1) ** -0.5) * (R * R)
     parameters = dict.fromkeys(LINEAR) if linear is None else cast(dict[str, Tensor | None], linear)
-    inputs = Inputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **parameters)
+    inputs = AttentionInputs(query, key, value, own, points=points, steepness=steepness, padding=padding, **parameters)
     if isinstance(R, Tensor) or R != 1:
         return R * torch.ops.hkconv.hk_attention(*_on_unit_hyperboloid(inputs, R), causal)[0]
     return torch.ops.hkconv.hk_attention(*inputs, causal)[0]
 
 
-def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
+def _on_unit_hyperboloid(inputs: AttentionInputs, R: float | Tensor) -> AttentionInputs:
     """With points divided by R, the weights that see them are multiplied by it, and lengths shrink with the points."""
     value = inputs.value / R
     scaled = inputs._replace(query=inputs.query / R, key=inputs.key / R, value=value)
@@ -211,7 +211,7 @@ def _product(points: Tensor, weight: Tensor) -> Tensor:
     return (points[..., 1:].flatten(1, 2) @ weight[..., 1:].mT).unflatten(1, points.shape[1:3])
 
 
-def _pairs(inputs: Inputs, causal: bool) -> Pairs:
+def _pairs(inputs: AttentionInputs, causal: bool) -> Pairs:
     kernel = None if inputs.kernel is None else _kernel(inputs.kernel, inputs.value)
     query, key, value = (x.contiguous() for x in (inputs.query, inputs.key, inputs.value))
     padding = None if inputs.padding is None else inputs.padding.contiguous()
@@ -242,14 +242,14 @@ def _is_shared(own: Tensor, value: Tensor) -> bool:
 @torch.library.impl("hkconv::hk_attention", ("cpu", "cuda"))
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *tensors, causal = arguments
-    inputs = Inputs(*tensors)
+    inputs = AttentionInputs(*tensors)
     return _backend(inputs.query).attend(_pairs(inputs, causal))
 
 
 @torch.library.impl("hkconv::hk_attention_backward", ("cpu", "cuda"))
 def _backward(*arguments: Any) -> list[Tensor]:
     *tensors, causal, out, mass, log_total, grad_out, points_too = arguments
-    inputs = Inputs(*tensors)
+    inputs = AttentionInputs(*tensors)
     pairs = _pairs(inputs, causal)
     found: PairGradients = _backend(out).gradients(pairs, (out, mass, log_total), grad_out.contiguous(), points_too)
     gradients = {"query": found.query, "key": found.key, "value": found.value, "steepness": found.steepness}
@@ -257,7 +257,7 @@ def _backward(*arguments: Any) -> list[Tensor]:
         of_kernel = found.kernel
         by_parameter = _through_products(inputs.kernel, inputs.value, of_kernel, found.value)
         gradients |= {"own": of_kernel.own, "points": of_kernel.points, **by_parameter}
-    return [gradients[name] if name in gradients else out.new_empty(0) for name in Inputs._fields]
+    return [gradients[name] if name in gradients else out.new_empty(0) for name in AttentionInputs._fields]
 
 
 def _through_products(
@@ -301,7 +301,7 @@ def _shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.register_fake("hkconv::hk_attention_backward")
 def _backward_shapes(*arguments: Any) -> list[Tensor]:
-    inputs = Inputs(*arguments[: len(Inputs._fields)])._replace(padding=None)
+    inputs = AttentionInputs(*arguments[: len(AttentionInputs._fields)])._replace(padding=None)
     kernel = inputs.kernel
     if kernel is not None:
         inputs = inputs._replace(bias=kernel.weight[..., 0], gate_bias=kernel.log_scale)
@@ -319,7 +319,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 def _gradient(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     *tensors, out, mass, log_total = ctx.saved_tensors
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-        return _differentiable_gradient(Inputs(*tensors), ctx.causal, ctx.needs_input_grad, grad_out)
+        return _differentiable_gradient(AttentionInputs(*tensors), ctx.causal, ctx.needs_input_grad, grad_out)
     points_too = ctx.needs_input_grad[_POINTS]
     found = torch.ops.hkconv.hk_attention_backward(*tensors, ctx.causal, out, mass, log_total, grad_out, points_too)
     return *(gradient if need else None for gradient, need in zip(found, ctx.needs_input_grad)), None
@@ -329,15 +329,15 @@ torch.library.register_autograd("hkconv::hk_attention", _gradient, setup_context
 
 
 def _differentiable_gradient(
-    given: Inputs, causal: bool, needed: tuple[bool, ...], grad_out: Tensor
+    given: AttentionInputs, causal: bool, needed: tuple[bool, ...], grad_out: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradient by way of the reference, which PyTorch can differentiate again."""
     # Aliases, because values and their own may be one tensor with two gradients.
-    inputs = Inputs._make(None if value is None else value.view_as(value) for value in given)
+    inputs = AttentionInputs._make(None if value is None else value.view_as(value) for value in given)
     linear = None if inputs.own is None else cast(LinearTensors, {name: getattr(inputs, name) for name in LINEAR})
     query, key, value = (lift(x[..., 1:]) for x in (inputs.query, inputs.key, inputs.value))
     own, points = (None if x is None else lift(x[..., 1:]) for x in (inputs.own, inputs.points))
     out = reference.attend(query, key, value, own, linear, points, inputs.padding, causal, steepness=inputs.steepness)
     wanted = [x for x, need in zip(inputs, needed) if need and x is not None]
     found = iter(torch.autograd.grad(out, wanted, grad_out, create_graph=True, materialize_grads=True))
-    return *(next(found) if need else None for need in needed[: len(Inputs._fields)]), None
+    return *(next(found) if need else None for need in needed[: len(AttentionInputs._fields)]), None

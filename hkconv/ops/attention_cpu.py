@@ -138,7 +138,7 @@ class Head(NamedTuple):
     kernel: tuple[np.ndarray, ...]
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """A block of queries, ``rows`` of them, and its pairs."""
 
     rows: slice
@@ -276,14 +276,14 @@ def _blocks(seen: Seen) -> list[slice]:
     return blocks
 
 
-def _list(rows: slice, seen: Seen, head: Head, steepness: float) -> Block:
+def _list(rows: slice, seen: Seen, head: Head, steepness: float) -> QueryBlock:
     query = head.query[rows]
     mine = Seen(seen.counts[rows], seen.starts[rows], seen.order)
     pairs = int(mine.counts.sum())
     pointer, other = np.empty(len(query) + 1, np.int32), np.empty(pairs, np.int32)
     weight, log_total = np.empty(pairs, query.dtype), np.empty(len(query), query.dtype)
     list_pairs(mine, query, head.key, steepness, pointer, other, weight, log_total)
-    return Block(rows, EdgeOrder(pointer, other, np.empty(0, np.int32)), weight, log_total)
+    return QueryBlock(rows, EdgeOrder(pointer, other, np.empty(0, np.int32)), weight, log_total)
 
 
 def _head(pairs: Pairs, number: int) -> Head:
@@ -300,7 +300,7 @@ def _rows(tensor: Tensor) -> np.ndarray:
     return (tensor.flatten(0, 1) if tensor.dim() > 2 else tensor.flatten()).numpy()
 
 
-def _arrays(head: Head, block: Block) -> EdgeInputs:
+def _arrays(head: Head, block: QueryBlock) -> EdgeInputs:
     own, value_product, own_product, bias, time, scale, points = head.kernel
     own, own_product = own[block.rows], own_product[block.rows]
     n = head.value.shape[1] - 1

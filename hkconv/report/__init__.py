@@ -1,1 +1,1 @@
-"""What the results store comes to: cells, statistics, tables, and the report in Markdown, HTML and figures."""
+"""Reading of the results store: cells, statistics, tables, and the report in Markdown, HTML and figures."""

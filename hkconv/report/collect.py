@@ -29,7 +29,7 @@ HKN_LABEL = re.compile(r"HKN|K=\d")
 
 
 class CellKey(NamedTuple):
-    """Where a cell stands. ``variant`` is the label of its row."""
+    """Key of a cell. ``variant`` is the label of its row."""
 
     table: str
     dataset: str
@@ -40,7 +40,7 @@ class CellKey(NamedTuple):
 
 @dataclass(frozen=True)
 class CellFigures:
-    """What the trainings of one cell came to.
+    """Scores of the trainings of one cell.
 
     Args:
         model: name of the model that was trained.
@@ -69,7 +69,7 @@ class CellFigures:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned training gave a score."""
+        """True if every planned training gave a score."""
         return self.trainings >= self.planned and not self.failures
 
     @property
@@ -139,7 +139,7 @@ def collect_cells(records: Iterable[Record], plan: Iterable[Record] = ()) -> Col
 
 
 def has_failed(record: Record) -> bool:
-    """Whether a training gave no score."""
+    """True if a training gave no score."""
     return "error" in record
 
 
@@ -203,7 +203,7 @@ def natural_order(label: str) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the recipe files say.
+    """Contents of the recipe files.
 
     Args:
         paper: the paper's mean and deviation by table, dataset and system: in percent, for the runtime table in
@@ -264,7 +264,7 @@ def _order(record: Record) -> tuple[str, str]:
 
 
 def _recipe_key(record: Record) -> str:
-    """What the trainings of a cell have in common."""
+    """Return what the trainings of a cell have in common."""
     return training_identity({**record, "split": 0, "seed": 0})
 
 

@@ -72,7 +72,7 @@ def draw_svg(panels: Sequence[Panel]) -> str:
 
 
 def kernel_panels(grid: Grid) -> tuple[Panel, ...]:
-    """What such a plot shows: for each dataset the paper's scores and ours under each protocol, by K."""
+    """Panels of a kernel plot: for each dataset the paper's scores and ours under each protocol, by K."""
     return tuple(Panel(dataset, _curves(grid, dataset)) for dataset in grid.datasets)
 
 

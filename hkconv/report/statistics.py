@@ -1,4 +1,4 @@
-"""Whether one system is better than another on the same splits: paired tests that say how sure one can be.
+"""Paired tests on the same splits: is one system better than another, and how sure can one be?
 
 The splits of a dataset share most of their members, so the differences over splits are not independent and the usual
 paired t test claims too much. Nadeau and Bengio (2003) widen its variance by the size of test to train set; both forms

@@ -75,7 +75,7 @@ def cell_text(table: str, cell: CellFigures | None) -> str:
 
 
 def count_text(cell: CellFigures) -> str:
-    """How many splits a complete cell has, and how many trainings of how many one that is not complete."""
+    """Number of splits of a complete cell, or trainings done and planned of one that is not."""
     if not cell.complete:
         return f"{cell.trainings} of {cell.planned}" + (f", {cell.failures} failed" if cell.failures else "")
     return str(cell.splits) if cell.trainings == cell.splits else f"{cell.splits} x {cell.seeds}"
@@ -114,7 +114,7 @@ def _column_title(grid: Grid, dataset: str) -> str:
 
 
 def _overlaps(grid: Grid) -> list[tuple[str, ...]]:
-    """How much the parts of the published splits have in common, a row for each pair of parts."""
+    """Overlap of the parts of the published splits, a row for each pair of parts."""
     found = {dataset: _mean_overlap(grid.column(dataset, PUBLISHED).values()) for dataset in grid.datasets}
     names = list(dict.fromkeys(name for overlap in found.values() for name in overlap))
     shares = {name: [found[dataset].get(name) for dataset in grid.datasets] for name in names}
@@ -268,7 +268,7 @@ def _parts_difference(column: list[float]) -> str | Bold:
 
 
 def _agreed(column: list[float]) -> str | None:
-    """What all splits say; None where they do not agree."""
+    """Sign that all splits agree on; None where they do not agree."""
     return "better" if min(column) > 0 else "worse" if max(column) < 0 else None
 
 
@@ -311,7 +311,7 @@ def _leader(cells: dict[str, CellFigures], baselines: Iterable[str]) -> str | No
 
 
 def tuning_section(table: str, records: Iterable[StoredRecord]) -> list[Block]:
-    """How the systems of a table were tuned; nothing where none was.
+    """Describe how the systems of a table were tuned; nothing where none was.
 
     Args:
         table: name of the table.

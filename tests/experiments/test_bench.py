@@ -10,8 +10,8 @@ from hkconv.experiments.bench import (
     TARGETS,
     VARIANTS,
     LayerPlan,
+    MeasuredStep,
     Shape,
-    Step,
     check_targets,
     check_variants,
     hub_share,
@@ -85,7 +85,7 @@ def test_hubs_do_not_lie_side_by_side():
 
 @pytest.mark.parametrize("name", ["reference", "fused", "hybonet", "gcn", "gat"])
 def test_every_variant_gives_all_gradients(name):
-    step = Step(name, make_problem(SHAPE, "power-law", 0, CPU))
+    step = MeasuredStep(name, make_problem(SHAPE, "power-law", 0, CPU))
     gradients = step.train()
     assert step.forward().shape == step.x.shape
     assert len(gradients) == 1 + len(list(step.layer.parameters()))
@@ -95,7 +95,7 @@ def test_every_variant_gives_all_gradients(name):
 def test_forms_of_the_convolution_have_the_same_weights():
     problem = make_problem(SHAPE, "uniform", 0, CPU)
     torch.testing.assert_close(
-        Step("fused", problem).forward(), Step("reference", problem).forward(), rtol=1e-4, atol=1e-5
+        MeasuredStep("fused", problem).forward(), MeasuredStep("reference", problem).forward(), rtol=1e-4, atol=1e-5
     )
 
 
@@ -154,14 +154,14 @@ def test_measures_every_variant_and_writes_after_every_cell():
 
 
 def test_a_variant_that_fails_leaves_the_others(monkeypatch):
-    make_step = bench.Step
+    make_step = bench.MeasuredStep
 
     def broken(name, problem):
         if name == "reference":
             raise ValueError("no such thing\nand more")
         return make_step(name, problem)
 
-    monkeypatch.setattr(bench, "Step", broken)
+    monkeypatch.setattr(bench, "MeasuredStep", broken)
     (cell, _) = run_layers(PLAN)["cells"]
     assert cell["variants"]["reference"] == {"skipped": "failed: no such thing"}
     assert cell["variants"]["gcn"]["train"]["repeats"] >= 3

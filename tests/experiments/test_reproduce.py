@@ -8,14 +8,16 @@ from hkconv.experiments import runtime, store, training
 from hkconv.experiments.pool import SPOILED, Lost
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.reproduce import Order, TimeLeft, Watcher, reproduce
-from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.experiments.tables import Choice, Execution, list_cells
 
 FIGURES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "parameters")
 
 
 @pytest.fixture
 def order(recipes, tmp_path) -> Order:
-    return Order(("node",), Choice(systems=("MLP", "GCN")), Place("cpu"), results=tmp_path / "records", recipes=recipes)
+    return Order(
+        ("node",), Choice(systems=("MLP", "GCN")), Execution("cpu"), results=tmp_path / "records", recipes=recipes
+    )
 
 
 class Recorder(Watcher):
@@ -170,7 +172,9 @@ def test_damaged_lines_are_told_of_and_stay(order):
 
 
 def test_data_that_is_nowhere(tmp_path):
-    order = Order(("graph",), Choice(systems=("MLP",), quick=True), Place("cpu", str(tmp_path)), results=tmp_path / "r")
+    order = Order(
+        ("graph",), Choice(systems=("MLP",), quick=True), Execution("cpu", str(tmp_path)), results=tmp_path / "r"
+    )
     with pytest.raises(InputError, match="dataset 'ptc' cannot be used: its files are absent"):
         reproduce(replace(order, choice=Choice(datasets=("ptc",))))
     assert not (tmp_path / "r").exists()
@@ -180,7 +184,7 @@ def test_data_that_some_lack_leaves_the_others(monkeypatch, order, tmp_path):
     monkeypatch.setattr(module, "list_cells", lambda *_: [*cells, replace(cells[0], recipe=missing)])
     cells = list_cells_of(order)
     missing = cells[0].recipe.replace(dataset="ptc")
-    summary = reproduce(replace(order, place=Place("cpu", str(tmp_path))))
+    summary = reproduce(replace(order, place=Execution("cpu", str(tmp_path))))
     assert summary.left_out == {"ptc": f"its files are absent: {tmp_path / 'tu' / 'PTC' / 'raw'}"}
     assert summary.is_complete
 
@@ -216,9 +220,9 @@ def test_runtime_is_timed_once(order, monkeypatch):
     "changes, words",
     [
         ({"choice": Choice(systems=("GNC",))}, "unknown system 'GNC'"),
-        ({"place": Place("cuda:99")}, "device 'cuda:99' cannot be used"),
-        ({"place": Place("cpu", capture=True)}, "capture needs a CUDA device"),
-        ({"place": Place("cpu", "nowhere")}, "data root 'nowhere' is not a folder"),
+        ({"place": Execution("cuda:99")}, "device 'cuda:99' cannot be used"),
+        ({"place": Execution("cpu", capture=True)}, "capture needs a CUDA device"),
+        ({"place": Execution("cpu", "nowhere")}, "data root 'nowhere' is not a folder"),
         ({"tables": ("graph",)}, "table 'graph' has no recipes"),
     ],
 )
@@ -242,7 +246,7 @@ def test_a_capture_that_spoils_its_process_is_trained_again_without(order, monke
 
     monkeypatch.setattr(module, "results_of", results)
     monkeypatch.setattr(module, "check_capture", lambda *_: None)
-    summary = reproduce(replace(order, place=Place("cpu", capture=True)))
+    summary = reproduce(replace(order, place=Execution("cpu", capture=True)))
     assert summary.added["node"] == 4 and summary.is_complete
     assert asked == [
         *((name, split, True, True) for name in ("MLP", "GCN") for split in (0, 1)),

@@ -5,7 +5,7 @@ import pytest
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import finished, read
-from hkconv.experiments.tables import TABLES, Choice, Place, list_cells, table_names
+from hkconv.experiments.tables import TABLES, Choice, Execution, list_cells, table_names
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
 
@@ -54,7 +54,8 @@ def test_names_that_do_not_go_together():
 
 def test_where_it_is_trained_does_not_make_a_cell(recipes):
     here, there = (
-        list_cells(read_table("node", recipes), place=place) for place in (Place(), Place("cuda", "/data", True))
+        list_cells(read_table("node", recipes), place=place)
+        for place in (Execution(), Execution("cuda", "/data", True))
     )
     assert [cell.identity for cell in here] == [cell.identity for cell in there]
     assert there[0].recipe.runtime.capture
@@ -63,7 +64,7 @@ def test_where_it_is_trained_does_not_make_a_cell(recipes):
 
 def test_graph_tasks_are_not_captured():
     ptc = [recipe for recipe in read_table("graph") if recipe.dataset == "ptc"]
-    assert not any(cell.recipe.runtime.capture for cell in list_cells(ptc, place=Place("cuda", None, True)))
+    assert not any(cell.recipe.runtime.capture for cell in list_cells(ptc, place=Execution("cuda", None, True)))
 
 
 def test_the_protocol_goes_before_the_settings_of_a_dataset():

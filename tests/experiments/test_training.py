@@ -11,7 +11,7 @@ from hkconv.experiments import training
 from hkconv.experiments.pool import SpoiledError
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.store import append, read
-from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.experiments.tables import Choice, Execution, list_cells
 from hkconv.experiments.training import CellTrainer, torch_threads
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.run import train_cell
@@ -19,7 +19,7 @@ from hkconv.tasks.run import train_cell
 
 @pytest.fixture
 def cell(recipes):
-    return list_cells(read_table("node", recipes), Choice(systems=("GCN",)), Place("cpu"))[1]
+    return list_cells(read_table("node", recipes), Choice(systems=("GCN",)), Execution("cpu"))[1]
 
 
 def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
@@ -87,7 +87,7 @@ def test_half_a_training_is_no_result(cell, monkeypatch):
 
 
 def test_data_that_cannot_be_loaded_is_no_failure_of_the_training(tmp_path):
-    cell = list_cells(read_table("graph"), Choice(datasets=("ptc",)), Place("cpu", str(tmp_path)))[0]
+    cell = list_cells(read_table("graph"), Choice(datasets=("ptc",)), Execution("cpu", str(tmp_path)))[0]
     outcome = CellTrainer()(cell)
     assert outcome.record is None
     assert "ptc" in outcome.data_error

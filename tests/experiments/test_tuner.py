@@ -10,7 +10,7 @@ from hkconv.experiments import store, training, tuner
 from hkconv.experiments.recipe_files import RECIPES, read_table, read_tuned
 from hkconv.experiments.reproduce import Order
 from hkconv.experiments.spaces import Budget, read_tuning
-from hkconv.experiments.tables import Choice, Place, list_cells
+from hkconv.experiments.tables import Choice, Execution, list_cells
 from hkconv.experiments.tuner import find_best, list_trials, tune, write_tuned
 
 RECORDS = Path(__file__).parents[2] / "results" / "records"
@@ -19,7 +19,9 @@ SPACE = "trials: 1\nnum_splits: 1\nspace: {}\nown: {}\n"
 
 @pytest.fixture
 def order(recipes, tmp_path) -> Order:
-    return Order(("node",), Choice(systems=("GCN", "HKN")), Place("cpu"), results=tmp_path / "records", recipes=recipes)
+    return Order(
+        ("node",), Choice(systems=("GCN", "HKN")), Execution("cpu"), results=tmp_path / "records", recipes=recipes
+    )
 
 
 def trials_of(recipes, label, **options):
@@ -165,7 +167,7 @@ def test_some_datasets_have_a_budget_of_their_own(recipes):
 @pytest.mark.parametrize("table", ["node", "graph"])
 def test_the_settings_of_our_tables_are_what_the_stored_trials_chose(table):
     """Every system of a dataset has as many trials as the others, and the best of them is what was written."""
-    order = Order((table,), Choice(), Place("cpu"), results=RECORDS)
+    order = Order((table,), Choice(), Execution("cpu"), results=RECORDS)
     compared = 0
     for protocol in ("clean", "published"):
         chosen = replace(order, choice=Choice(protocols=(protocol,)))
