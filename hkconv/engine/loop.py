@@ -17,6 +17,7 @@ from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.settings import Settings
 from hkconv.engine.step import CapturedMeasure, CapturedSteps, Precision, Step
 from hkconv.engine.task import Score, Task
+from hkconv.errors import InputError
 
 if TYPE_CHECKING:
     from hkconv.engine.state import Unfinished
@@ -275,6 +276,8 @@ class EpochCourse(Course):
         self.model, self.task, self.settings, self.processes = model, task, settings, processes
         self.on_epoch, self.unfinished = on_epoch, unfinished
         task.divide_among(processes)
+        if settings.capture and processes.count > 1:
+            raise InputError(f"capture records whole steps, which {processes.count} processes cannot share: use one")
         processes.copy_model(model)
         self.optimizer = RiemannianAdam(
             model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture

@@ -331,7 +331,7 @@ class StepCourse(Course):
         device = next(self.model.parameters()).device
         try:
             stored = dict(facts["progress"])
-            recovery, position = stored.pop("guard"), Position(**stored["position"])
+            recovery, position = stored.pop("guard", None), Position(**stored["position"])
             progress = StepProgress(**{**stored, "position": position})
             pending = {name: list(values.to(device).unbind()) for name, values in parts["pending"].items()}
             losses, norms = pending.pop("losses", []), pending.pop("norms", [])

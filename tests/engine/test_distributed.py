@@ -17,6 +17,7 @@ from hkconv.engine import distributed
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
 from hkconv.engine.distributed import NAMES, LostProcessError, Place, Processes, find_place, joined
+from hkconv.engine.loop import EpochCourse
 from hkconv.engine.settings import Settings
 from hkconv.engine.steps import read_log
 from hkconv.errors import InputError
@@ -27,6 +28,7 @@ from hkconv.language.train import train_translator
 from hkconv.models import MLP
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.run import read_recipe, train_run
+from hkconv.tasks.tasks import make_task
 
 TESTS = Path(__file__).parents[1]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -217,6 +219,13 @@ def test_tasks_that_take_everything_at_once_are_not_divided(tree):
         fit(
             MLP(4, 8, 3, num_layers=1), tree, tree.splits[0], Settings(epochs=1), processes=Processes(Place(0, 2, 0, 2))
         )
+
+
+def test_recorded_whole_steps_are_not_shared(molecules):
+    model = MLP(1, 8, 2, num_layers=1, task="graph")
+    task = make_task(molecules, molecules.splits[0], next(model.parameters()), groupings=2)
+    with pytest.raises(InputError, match="capture records whole steps, which 2 processes cannot share"):
+        EpochCourse(model, task, Settings(capture=True, groupings=2), processes=Processes(Place(0, 2, 0, 2)))
 
 
 def test_every_process_of_a_machine_has_its_own_gpu(monkeypatch):
