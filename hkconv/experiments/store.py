@@ -1,8 +1,9 @@
 """The results store: a folder a table, in it a CSV file for each protocol, only ever appended to.
 
 A row is one training: its system, split and seed, its scores, where and when it was found. What many rows have in
-common stands once in the folder's ``settings.jsonl`` under an id: the recipe and model (column ``settings``), and the
-data, metric and versions (column ``context``). Recipes there are differences to the first line's, ``base``.
+common stands once in the folder's ``settings.jsonl`` under an id: the recipe and model (column ``settings``), the data,
+metric and versions (column ``context``), and the commit in full. Recipes there are differences to the first line's,
+``base``.
 
 Several processes may append to one folder; a line that is damaged stays where it is, is reported and otherwise passed
 over. ``TABLE.jsonl``, the form of hkconv 0.1, is read too.
@@ -116,11 +117,17 @@ def append(folder: Path, record: Record) -> None:
     more = {key: value for key, value in record.items() if key not in known}
     base = _read_entries(home / SETTINGS)[0].get(_BASE, {"recipe": _differences(_DEFAULTS, {})})
     entries = {
-        "settings": {"model": record["model"], "recipe": _differences(record["recipe"], base["recipe"])},
+        "settings": {"model": record["model"], "recipe": _differences(record["recipe"], base.get("recipe", {}))},
         "context": {key: record[key] for key in _CONTEXT if key in record},
     }
+    named = {_id(entry): entry for entry in entries.values()}
+    commit = record.get("commit") or ""
+    short = commit[:8] + "+" * ("+" in commit)
+    if short != commit:
+        named[short] = {"commit": commit}
     row = {
         **{key: record.get(key, "") for key in _TEXTS},
+        "commit": short,
         **{key: _number(key, record.get(key)) for key in _NUMBERS},
         "quick": int(record["quick"]),
         "more": _json(more) if more else "",
@@ -130,7 +137,7 @@ def append(folder: Path, record: Record) -> None:
     csv.writer(text, lineterminator="").writerow([row[column] for column in _COLUMNS])
     # Before the row, so that one that is there can be read.
     make_folder(home, "results")
-    for name, entry in ((_BASE, base), *((_id(entry), entry) for entry in entries.values())):
+    for name, entry in {_BASE: base, **named}.items():
         if name not in _read_entries(home / SETTINGS)[0]:
             append_json(home / SETTINGS, {"id": name, **entry}, "results")
     append_line(home / f"{record['protocol']}.csv", " ".join(text.getvalue().splitlines()), "results", _HEADER)
@@ -274,6 +281,7 @@ def _parse_row(line: bytes, table: str, entries: dict[str, Record]) -> Record | 
         **entries[row["context"]],
         **{name: value for name, value in numbers.items() if value is not None or name in given},
         **texts,
+        **entries.get(row["commit"], {}),
         "schema": SCHEMA,
         "table": table,
         "model": settings.get("model"),
