@@ -11,6 +11,7 @@ _HOMES = {
     "RunSummary": "summary",
     "evaluate_run": "evaluate",
     "fit": "fitting",
+    "make_recipe": "recipe",
     "train_run": "run",
 }
 
