@@ -6,7 +6,7 @@ The names below are imported when first used, so that ``import hkconv`` costs no
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Lorentz": "hkconv.geometry.manifold",
