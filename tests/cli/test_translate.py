@@ -67,7 +67,7 @@ def test_train_says_what_the_guard_did(hkconv, tmp_path):
         result = hkconv("translate", "train", *arguments)
     assert result.exit_code == 0, result.output
     words = "the training loss became nan in step 2; first not finite: the output of module 'encoder.0.feedforward'"
-    told = f"{words}; went back to step 1 with half the learning rate"
+    told = f"{words} in step 2; went back to step 1 with half the learning rate"
     assert told in result.stderr.splitlines()
     assert f"guard: {told}" in result.stdout.splitlines()
     # Without its state the run begins again, and is spoilt again and again.
