@@ -97,7 +97,7 @@ class Step:
         runner: torch.nn.Module | None = None,
     ):
         self.model, self.task, self.optimizer, self.processes = model, task, optimizer, processes
-        self.precision, self.clip, self.runner = precision, clip, runner or model
+        self.precision, self.clip, self.runner = precision, clip, model if runner is None else runner
 
     def __call__(self, batches: Sequence[Any], lr: float | None = None) -> tuple[Tensor, Tensor | None]:
         """Take the step.

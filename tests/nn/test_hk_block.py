@@ -206,7 +206,7 @@ def test_differences_keep_the_local_translation_theorem(mass, dtype, curvature):
 def test_the_other_views_and_the_block_see_positions():
     block, x = make(norm=None), cloud(7, 4, -1.0, torch.float64)
     for layer in (block, view(block, 1), view(block, 2)):
-        with pytest.raises(AssertionError, match="moving a neighborhood"):
+        with pytest.raises(AssertionError, match="moving a neighbourhood"):
             assert_translation_invariant(layer, x, ragged_edges())
 
 

@@ -190,7 +190,7 @@ def test_local_translation_theorem(variant, dtype, curvature):
 @pytest.mark.parametrize("variant", ["direct", "root"])
 def test_variants_that_see_positions_are_not_translation_invariant(variant):
     conv = make(**VARIANTS[variant])
-    with pytest.raises(AssertionError, match="moving a neighborhood"):
+    with pytest.raises(AssertionError, match="moving a neighbourhood"):
         assert_translation_invariant(conv, cloud(7, 4, -1.0, torch.float64), ragged_edges())
 
 

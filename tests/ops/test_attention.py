@@ -8,7 +8,7 @@ import torch
 from fused_cases import relative_error
 
 from hkconv.geometry.lorentz import lift
-from hkconv.ops import attention, attention_reference
+from hkconv.ops import attention, reference
 
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VALUE_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
@@ -67,7 +67,7 @@ def assert_equals_reference(leaves, dtype, device, **options):
     out, gradients = output_and_gradients(attention.attend, leaves, dtype, device, **options)
     # The reference sees the same rounded numbers, in float64.
     rounded = {name: leaf.to(dtype).double() for name, leaf in leaves.items()}
-    expected_out, expected = output_and_gradients(attention_reference.attend, rounded, **options)
+    expected_out, expected = output_and_gradients(reference.attend, rounded, **options)
     assert relative_error(out, expected_out) < VALUE_TOLERANCE[dtype]
     assert gradients.keys() == expected.keys()
     floor = 0.01 * max(gradient.norm().item() for gradient in expected.values()) + 1e-3
@@ -123,7 +123,7 @@ def test_float32_is_right_far_from_the_origin(radius, tolerance, aggregation, de
     leaves = make_leaves(1, 1, 4, 5, 6, 4 if aggregation == "kernel" else 0, radius=radius)
     rounded = {name: leaf.float().double() for name, leaf in leaves.items()}
     out, gradients = output_and_gradients(attention.attend, leaves, torch.float32, device)
-    expected, _ = output_and_gradients(attention_reference.attend, rounded)
+    expected, _ = output_and_gradients(reference.attend, rounded)
     assert relative_error(out, expected) < tolerance
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
@@ -154,7 +154,7 @@ def test_agrees_for_any_number_of_threads(threads, aggregation, monkeypatch):
 def test_second_derivatives_equal_those_of_the_reference(aggregation):
     leaves = make_leaves(1, 1, 3, 3, 3, 2 if aggregation == "kernel" else 0)
     found = []
-    for attend in (attention.attend, attention_reference.attend):
+    for attend in (attention.attend, reference.attend):
         space = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
         given = {name: lift(space[name]) for name in POINTS if name in space}
         linear = {name: space[name] for name in attention.LINEAR} if "weight" in space else None
