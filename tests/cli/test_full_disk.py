@@ -20,7 +20,7 @@ def assert_refused(code: int, command) -> str:
 @pytest.mark.parametrize(
     "name, limit",
     [
-        *(("train", 3_000), ("search", 100_000), ("reproduce", 3_000), ("translate", 3_000)),
+        *(("train", 3_000), ("search", 100_000), ("reproduce", 1_000), ("translate", 3_000)),
         *nightly(("train", 300), ("search", 3_000), ("translate", 300), ("translate", 10_000)),
     ],
 )

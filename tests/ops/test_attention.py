@@ -169,5 +169,5 @@ def test_operator_keeps_torchs_rules(aggregation):
     del leaves["curvature"]
     given = {name: (lift(leaf) if name in POINTS else leaf).requires_grad_() for name, leaf in leaves.items()}
     given |= {"steepness": torch.tensor(0.5, dtype=torch.float64), "padding": PADDING[:, :3]}
-    inputs = [given.get(name) for name in attention.Inputs._fields]
+    inputs = [given.get(name) for name in attention.AttentionInputs._fields]
     torch.library.opcheck(torch.ops.hkconv.hk_attention, (*inputs, True))
