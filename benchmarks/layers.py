@@ -21,9 +21,9 @@ from hkconv.experiments.bench import (
     VARIANTS,
     Document,
     LayerPlan,
+    MeasuredStep,
     Save,
     Shape,
-    Step,
     Tell,
     check_targets,
     check_variants,
@@ -70,7 +70,7 @@ def _memory(shape: Shape, plan: LayerPlan) -> Document:
     if plan.device.type == "cpu":
         found = probe_memory("fused", shape, "uniform", plan.seed, 600)
         return {"skipped": found["failed"]} if "failed" in found else {"memory": found}
-    step = Step("fused", make_problem(shape, "uniform", plan.seed, plan.device))
+    step = MeasuredStep("fused", make_problem(shape, "uniform", plan.seed, plan.device))
     step.train()
     return {"memory": peak_cuda(step.train, plan.device).as_dict()}
 

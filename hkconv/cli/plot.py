@@ -189,7 +189,7 @@ def confusion(
     device: Device = "auto",
     out: Out = "confusion.svg",
 ) -> None:
-    """Draw a confusion matrix: which classes a model takes for which.
+    """Confusion matrix of a trained model.
 
     On the test data of all its trainings.
 

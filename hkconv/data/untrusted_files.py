@@ -1,5 +1,6 @@
 """Checks of files that anybody may have made: ``.npz`` of plain arrays, and pickles that ask for known names only."""
 
+# It takes pickles apart and runs none.
 import pickletools  # nosec B403
 from collections.abc import Collection
 from pathlib import Path
@@ -7,9 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from hkconv.errors import InputError
-
-# It takes pickles apart and runs none.
-
 
 # Newer pickles take names from a stack, where they cannot be read off; extensions and persistent ids lead elsewhere.
 _HIDDEN = ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "PERSID")
