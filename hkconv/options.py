@@ -59,6 +59,8 @@ class Rule:
 
 def _convert(value: Any, kind: type) -> Any:
     """``value`` as ``kind``, or None where it is something else."""
+    if kind is tuple and value in (None, "", "none"):
+        return ()
     if kind is tuple:
         names = value.split(",") if isinstance(value, str) else value
         is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)

@@ -39,6 +39,9 @@ class Callback:
     def cell_ended(self, result: Any) -> None:
         """The current training ended and its files are written."""
 
+    def run_ended(self) -> None:
+        """The run is over, finished or broken off: close what is open."""
+
     def steps_started(self, step: int, steps: int) -> None:
         """Steps begin after ``step`` and go to ``steps``."""
 
@@ -75,6 +78,10 @@ class Callbacks(Callback):
         for callback in self.callbacks:
             callback.cell_ended(result)
 
+    def run_ended(self) -> None:
+        for callback in self.callbacks:
+            callback.run_ended()
+
     def steps_started(self, step: int, steps: int) -> None:
         for callback in self.callbacks:
             callback.steps_started(step, steps)
@@ -101,6 +108,12 @@ class Logger(Callback):
     def cell_started(self, cell: Any) -> None:
         self.cell = cell
 
+    def cell_ended(self, result: Any) -> None:
+        self.close()
+
+    def run_ended(self) -> None:
+        self.close()
+
     def epoch_ended(self, epoch: "Epoch") -> None:
         numbers = asdict(epoch)
         self.record("epoch", numbers.pop("number"), numbers)
@@ -111,6 +124,10 @@ class Logger(Callback):
 
     def record(self, unit: str, number: int, numbers: dict[str, float | None]) -> None:
         """Keep the numbers of an epoch or step of the current cell; ``unit`` says which of the two."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the record of the current cell; a next one begins anew."""
         raise NotImplementedError
 
 
@@ -130,15 +147,12 @@ class CsvLogger(Logger):
         super().cell_started(cell)
         self.close()
 
-    def cell_ended(self, result: Any) -> None:
-        self.close()
-
     def record(self, unit: str, number: int, numbers: dict[str, float | None]) -> None:
         cell = {} if self.cell is None else asdict(self.cell)
         row = {**cell, unit: number, **numbers}
         try:
             if self.file is None:
-                self._cut(cell, unit, number)
+                self._cut(cell, unit, number, list(row))
                 self.file = self.path.open("a", newline="", encoding="utf-8")
                 if self.file.tell() == 0:
                     csv.writer(self.file).writerow(row)
@@ -149,23 +163,23 @@ class CsvLogger(Logger):
             raise write_refusal(self.path, "the log", error) from None
 
     def close(self) -> None:
-        """Close the file; the next row opens it again."""
         if self.file is not None:
             self.file.close()
             self.file = None
 
-    def _cut(self, cell: dict[str, Any], unit: str, number: int) -> None:
-        """Remove the rows of a cell from a number on: they are recorded anew. A row that was cut short goes too."""
+    def _cut(self, cell: dict[str, Any], unit: str, number: int, names: list[str]) -> None:
+        """Remove the rows of a cell from a number on: they are recorded anew. What is damaged goes too."""
         if not self.path.exists():
             return
         known = {name: str(value) for name, value in cell.items()}
-        text = self.path.read_text(encoding="utf-8")
+        text = self.path.read_text(encoding="utf-8", errors="replace")
         header, *rows = text.splitlines(keepends=True) or [""]
-        names = next(csv.reader([header]), [])
+        if header.rstrip("\r\n").split(",") != names or not header.endswith("\n"):
+            header, rows = "", []
 
         def is_kept(line: str) -> bool:
             row = dict(zip(names, next(csv.reader([line]))))
-            is_whole = line.endswith("\n") and len(row) == len(names)
+            is_whole = line.endswith("\n") and len(row) == len(names) and "\ufffd" not in line
             is_repeated = known.items() <= row.items() and row.get(unit, "").isdecimal() and int(row[unit]) >= number
             return is_whole and not is_repeated
 
@@ -193,7 +207,7 @@ class TensorBoardLogger(Logger):
         for name, value in _known(numbers).items():
             self.writer.add_scalar(name, value, number)
 
-    def cell_ended(self, result: Any) -> None:
+    def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -217,7 +231,7 @@ class WandbLogger(Logger):
             self.run = self.wandb.init(project="hkconv", name=_name(self.cell), dir=str(self.folder), config=config)
         self.run.log(_known(numbers), step=number)
 
-    def cell_ended(self, result: Any) -> None:
+    def close(self) -> None:
         if self.run is not None:
             self.run.finish()
             self.run = None
@@ -241,7 +255,7 @@ class MlflowLogger(Logger):
             self.is_running = True
         self.mlflow.log_metrics(_known(numbers), step=number)
 
-    def cell_ended(self, result: Any) -> None:
+    def close(self) -> None:
         if self.is_running:
             self.mlflow.end_run()
             self.is_running = False

@@ -93,7 +93,7 @@ class RuntimeOptions(Options):
             tuple,
             f"different names from {', '.join(LOGGERS)}",
             lambda names: len(names) == len(set(names)) and set(names) <= set(LOGGERS),
-            f"Loggers besides metrics.csv, with commas: {', '.join(LOGGERS)}.",
+            f"Loggers besides metrics.csv, with commas: {', '.join(LOGGERS)}; or none.",
         ),
     )
 

@@ -146,7 +146,7 @@ def read_table(table: str, folder: Path = RECIPES) -> list[TableRecipe]:
     """
     file = folder / f"{table}.yaml"
     if not file.exists():
-        raise InputError(f"table {table!r} has no recipes: there is no {file}")
+        raise InputError(f"table {table!r} has no recipes: there is no {file}, one file for all its datasets")
     files = _Files(folder)
     document = files.table(table)
     try:

@@ -96,6 +96,8 @@ def _train(
             steps.run(deadline)
         except KeyboardInterrupt:
             interrupted = True
+        finally:
+            callback.run_ended()
     step, guard = steps.progress.step, steps.recovery
     parameters = sum(parameter.numel() for parameter in steps.model.parameters())
     best = runs.best_of(runs.list_weights(folder))

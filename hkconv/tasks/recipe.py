@@ -86,11 +86,12 @@ def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
     """Options by their names alone: those of hkconv 0.1.0 as what they were, any other as they are.
 
     Args:
-        values: some of the options. Without ``form`` and with an option of the paper's form they are of 0.1.0, which
-            had no other.
+        values: some of the options. Without groups, without ``form`` and with an option of the paper's form they are of
+            0.1.0, which had no other.
     """
     flat = flat_values(values)
-    is_first = "form" not in flat and any(name in flat for name in OPTIONS_OF_PAPER)
+    has_groups = any(isinstance(value, Mapping) for value in values.values())
+    is_first = not has_groups and "form" not in flat and any(name in flat for name in OPTIONS_OF_PAPER)
     return {**FIRST_RELEASE, **flat} if is_first else flat
 
 

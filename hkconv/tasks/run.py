@@ -102,6 +102,8 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
         processes.leave()
         # One may have been kept just before.
         results |= {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
+    finally:
+        reporter.run_ended()
     place, seconds = processes.describe(device), time.perf_counter() - started
     found = [results[cell] for cell in cells if cell in results]
     summary = summarize(recipe, dataset, folder, found, place, seconds, interrupted)

@@ -57,6 +57,13 @@ def test_a_resumed_training_replaces_the_rows_that_it_repeats(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("damage", [b"model,spl", b"\xff\xfe\n", b""])
+def test_a_damaged_log_begins_anew(tmp_path, damage):
+    (tmp_path / "metrics.csv").write_bytes(damage)
+    train(CsvLogger(tmp_path), Cell("hkn", 0, 0), [1])
+    assert [(row["model"], row["epoch"]) for row in rows(tmp_path)] == [("hkn", "1")]
+
+
 @dataclass(frozen=True)
 class Line:
     step: int

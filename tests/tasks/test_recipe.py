@@ -204,7 +204,8 @@ def test_yaml_of_the_first_release(tmp_path):
     assert (model.hidden_dim, model.num_layers, model.dropout, hkn.readout) == (16, 2, 0.2, "last")
     assert then == make_recipe(FIRST_RELEASE, dataset="texas", lr=0.1) != make_recipe(dataset="texas", lr=0.1)
     file.write_text("data: {dataset: texas}\nmodel: {hkn: {root: true}}\noptim: {lr: 0.1}\n")
-    assert make_recipe(upgraded(read_recipe_file(file))) == then
+    # That release knew no groups.
+    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(dataset="texas", root=True, lr=0.1)
     file.write_text("dataset: texas\nlr: 0.1\nmass: true\n")
     now = make_recipe(upgraded(read_recipe_file(file)))
     assert now == make_recipe(dataset="texas", lr=0.1, mass=True)
@@ -295,3 +296,13 @@ def test_a_file_that_means_gigabytes_is_one_short_line(tmp_path):
     (tmp_path / "recipe.yaml").write_text("\n".join([*lines, "lr: *a8"]))
     with pytest.raises(InputError, match=r"recipe \S+ refers to another value in line 2 \(\*a0\): write it out"):
         read_recipe_file(tmp_path / "recipe.yaml")
+
+
+def test_groups_are_never_of_the_first_release():
+    assert upgraded({"model": {"hkn": {"root": False}}}) == {"root": False}
+    assert upgraded({"root": False})["form"] == "paper"
+
+
+@pytest.mark.parametrize("nothing", ["", "none", None, []])
+def test_no_logger_can_be_said(nothing):
+    assert make_recipe({"log": nothing}).runtime.log == ()

@@ -87,6 +87,22 @@ def test_a_logger_that_is_not_installed_is_named_before_anything_is_written(tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_loggers_hear_of_the_end_of_a_run_that_breaks_off(tree_for_every_name, tmp_path):
+    class Failing(Recorder):
+        ended = 0
+
+        def epoch_ended(self, epoch):
+            raise InputError("broken off")
+
+        def run_ended(self):
+            self.ended += 1
+
+    reporter = Failing()
+    with pytest.raises(InputError, match="broken off"):
+        train_run(quick(tmp_path / "run"), reporter)
+    assert reporter.ended == 1
+
+
 def test_a_run_on_samples_says_what_sampled(tree_for_every_name, tmp_path):
     summary = train_run(quick(tmp_path / "run", neighbors=(5, 3), batch_size=16))
     assert summary.sampler == sampler_name()
