@@ -5,6 +5,7 @@ The library itself prints nothing.
 """
 
 import csv
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib import import_module
@@ -95,7 +96,7 @@ class Callbacks(Callback):
             callback.told(text)
 
 
-class Logger(Callback):
+class Logger(Callback, ABC):
     """Records the numbers of every epoch or line; subclasses say where."""
 
     def __init__(self) -> None:
@@ -122,13 +123,13 @@ class Logger(Callback):
         numbers = asdict(entry)
         self.record("step", numbers.pop("step"), numbers)
 
+    @abstractmethod
     def record(self, unit: str, number: int, numbers: dict[str, float | None]) -> None:
         """Keep the numbers of an epoch or step of the current cell; ``unit`` says which of the two."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End the record of the current cell; a next one begins anew."""
-        raise NotImplementedError
 
 
 class CsvLogger(Logger):
