@@ -6,13 +6,75 @@ their owners: :class:`hkconv.data.options.DataOptions`, :class:`hkconv.models.op
 PyTorch, so that the command line starts quickly.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Self
 
 from hkconv.errors import InputError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Range of a number; every number that a person can give has one.
+
+    Args:
+        least, most: its ends.
+        above: whether the least is left out.
+        below: whether the most is left out.
+    """
+
+    least: float
+    most: float
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        """Return whether a number lies within; NaN lies nowhere."""
+        return (self.least < value if self.above else self.least <= value) and (
+            value < self.most if self.below else value <= self.most
+        )
+
+    def __str__(self) -> str:
+        start = "above" if self.above else "of at least"
+        return f"{start} {_shown(self.least)} and {'below' if self.below else 'at most'} {_shown(self.most)}"
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a number, or raise an :class:`InputError` if it lies elsewhere or is none.
+
+        Args:
+            name: how the error calls it.
+            value: a whole number where both ends are, else any.
+        """
+        kind, noun = (int, "whole number") if type(self.least) is type(self.most) is int else (float, "number")
+        converted = _convert(value, kind)
+        if converted is None or converted not in self:
+            raise InputError(f"{name} must be a {noun} {self}, got {value!r}")
+        return converted
+
+
+def _shown(end: float) -> str:
+    return str(int(end)) if isinstance(end, int) or (end == int(end) and abs(end) < 1e15) else f"{end:g}"
+
+
+# What several groups and commands can be told; the ends leave room for what anybody has tried.
+SEED = Interval(0, 2**63 - 1)
+CURVATURE = Interval(-1e6, -1e-6)
+COUNT = Interval(1, 10**9)
+WIDTH = Interval(1, 65_536)
+LAYERS = Interval(1, 1000)
+KERNELS = Interval(1, 1000)
+REPEATS = Interval(1, 10_000)
+JOBS = Interval(1, 1024)
+BEAM = Interval(1, 1000)
+PENALTY = Interval(0.0, 100.0)
+SAMPLE = Interval(4, 10**6)
+PORT = Interval(0, 65_535)
+RATE = Interval(0.0, 1.0, below=True)
+POSITIVE = Interval(0.0, 1e9, above=True)
+NOT_NEGATIVE = Interval(0.0, 1e9)
+# Where a learning rate is too large is for the guard of a training to find out; float32 must hold it.
+STEP_SIZE = Interval(0.0, 1e20, above=True)
 
 
 @dataclass(frozen=True)
@@ -27,6 +89,7 @@ class Rule:
         help: what the field is for, for ``--help``.
         optional: whether None is accepted; text may say it as ``none``, unless that is one of the choices.
         choices: the accepted words, where there are few.
+        interval: range of a number, or of each of a list; None for what is no number.
     """
 
     kind: type
@@ -35,6 +98,7 @@ class Rule:
     help: str
     optional: bool = False
     choices: tuple[str, ...] = ()
+    interval: Interval | None = None
 
     def check(self, key: str, value: Any) -> Any:
         """The value as the field's kind.
@@ -86,17 +150,18 @@ def _whole_numbers(values: Any) -> tuple[int, ...] | None:
         return None
 
 
-def whole(default: int | None, least: int, help: str, *, optional: bool = False) -> Any:
-    """Return a field for a whole number of at least ``least``."""
-    accepts = f"a whole number of at least {least}"
-    return rule_field(default, Rule(int, accepts, lambda value: value >= least, help, optional))
+def whole(default: int | None, interval: Interval, help: str, *, optional: bool = False) -> Any:
+    """Return a field for a whole number within a range."""
+    return _numeric(int, default, f"a whole number {interval}", interval, help, optional)
 
 
-def number(
-    default: float | None, accepts: str, test: Callable[[float], bool], help: str, *, optional: bool = False
-) -> Any:
-    """Return a field for a finite number that passes a test."""
-    return rule_field(default, Rule(float, accepts, lambda value: math.isfinite(value) and test(value), help, optional))
+def number(default: float | None, interval: Interval, help: str, *, optional: bool = False) -> Any:
+    """Return a field for a number within a range."""
+    return _numeric(float, default, f"a number {interval}", interval, help, optional)
+
+
+def _numeric(kind: type, default: Any, accepts: str, interval: Interval, help: str, optional: bool) -> Any:
+    return rule_field(default, Rule(kind, accepts, interval.__contains__, help, optional, interval=interval))
 
 
 def flag(default: bool, help: str) -> Any:
@@ -111,7 +176,7 @@ def choice(default: str | None, choices: tuple[str, ...], help: str, *, optional
 
 
 def text(default: str | None, accepts: str, help: str, *, optional: bool = False) -> Any:
-    """Return a field for text that is not empty and that the name of a file could hold."""
+    """Return a field for text that is not empty and that the path of a file could hold."""
     return rule_field(default, Rule(str, accepts, _is_text, help, optional))
 
 

@@ -7,7 +7,9 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
+from hkconv.cli.recipe_options import ranged
 from hkconv.errors import InputError
+from hkconv.options import POSITIVE, SEED
 
 if TYPE_CHECKING:
     from hkconv.experiments.bench import LayerPlan
@@ -25,9 +27,9 @@ def bench(
     variants: Annotated[
         str, typer.Option(help="Layers to measure, with commas; compiled is torch.compile.")
     ] = QUICK_VARIANTS,
-    budget: Annotated[float, typer.Option(help="Seconds of timing for each shape and targets.")] = 20.0,
+    budget: Annotated[float, ranged(POSITIVE, help="Seconds of timing for each shape and targets.")] = 20.0,
     memory: Annotated[bool, typer.Option(help="Measure memory too.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of graphs, points and weights.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="Seed of graphs, points and weights.")] = 0,
     out: Annotated[str | None, typer.Option(help="Write all figures to FILE.json.", show_default=False)] = None,
 ) -> None:
     """Time HKConv on random graphs beside HyboNet's layer, GCN and GAT.
@@ -38,10 +40,6 @@ def bench(
     Example: hkconv bench --shape 5201,396000,4,16 --out bench.json
     """
     target = None if out is None else _check_target(Path(out))
-    if not 0 < budget < float("inf"):
-        raise InputError(f"budget must be above 0 seconds, got {budget:g}")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed must be a whole number from 0 to 2^63 - 1, got {seed}")
 
     from hkconv.engine.devices import find_device
     from hkconv.experiments.bench import QUICK_SHAPES, LayerPlan, check_targets, check_variants, parse_shape, run_layers

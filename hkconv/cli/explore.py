@@ -1,5 +1,6 @@
 """``hkconv explore``: an embedding as one HTML page to walk through in a browser."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,7 @@ def explore(
     Example: hkconv explore runs/tree-20250101-120000 --out tree.html
     """
     place = Path(source)
-    if not place.exists():
+    if not os.path.exists(place):
         raise InputError(f"nothing to explore: {place} is neither the folder of a run nor an .npz file")
     from hkconv.viz.explorer.page import write_page
 

@@ -11,6 +11,8 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
+from hkconv.cli.recipe_options import ranged
+from hkconv.options import SAMPLE, SEED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,11 +30,14 @@ def hyperbolicity(
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Sample N nodes of a block that has more; else 2000 above 50000.", show_default=False
+        ranged(
+            SAMPLE,
+            metavar="N",
+            help="Sample N nodes of a block that has more; else 2000 above 50000.",
+            show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="Seed of the sample.")] = 0,
 ) -> None:
     """Compute Gromov's delta of a graph: 0 for a tree, k for a cycle of 4 k nodes.
 

@@ -30,10 +30,13 @@ from hkconv.cli.serve import serve
 from hkconv.cli.train import train
 from hkconv.cli.translate import translate
 from hkconv.cli.tune import tune
-from hkconv.errors import InputError
+from hkconv.errors import InputError, describe_shortage, is_out_of_memory
 
 # What a system refuses because of where a file is or should go: for a person to mend, not for a programmer.
-REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+REFUSALS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+}
 
 LONGEST = 2000
 
@@ -49,15 +52,27 @@ class _Commands(TyperGroup):
             return result
         except InputError as error:
             raise _refused(str(error)) from None
-        except OSError as error:
-            if error.errno not in REFUSALS:
-                raise
-            place = f" ({error.filename})" if error.filename else ""
-            raise _refused(f"the system refuses a file{place}: {error.strerror}") from None
+        except typer.BadParameter as error:
+            raise _refused(error.format_message()) from None
         except KeyboardInterrupt:
             raise typer.Exit(interrupted_code()) from None
         except typer.Exit as end:
             raise typer.Exit(interrupted_code()) if end.exit_code == INTERRUPTED else end from None
+        except Exception as error:
+            message = _told(error)
+            if message is None:
+                raise
+            raise _refused(message) from None
+
+
+def _told(error: Exception) -> str | None:
+    """Return what the system refused, in words for a person; None for errors that are a programmer's."""
+    if is_out_of_memory(error):
+        return describe_shortage(error)
+    if not isinstance(error, OSError) or error.errno not in REFUSALS:
+        return None
+    place = f" ({error.filename})" if error.filename else ""
+    return f"the system refuses a file{place}: {error.strerror}"
 
 
 def _refused(message: str) -> typer.Exit:

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hkconv.cli.recipe_options import ranged, ranged_argument
 from hkconv.errors import InputError
+from hkconv.options import SEED, Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# More than a figure can show, of points and of neighbours.
+DRAWN = Interval(1, 200)
 
 plot = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
@@ -17,12 +22,12 @@ plot = typer.Typer(
 
 Out = Annotated[str, typer.Option(metavar="FILE", help="Where it goes, as .svg, .pdf or .png.")]
 Run = Annotated[str, typer.Argument(help="Folder of a run, as `hkconv train` prints it.", show_default=False)]
-Split = Annotated[int | None, typer.Option(help="Only trainings on this split.", show_default=False)]
-Seed = Annotated[int | None, typer.Option(help="Only trainings with this seed.", show_default=False)]
+Split = Annotated[int | None, ranged(SEED, help="Only trainings on this split.", show_default=False)]
+Seed = Annotated[int | None, ranged(SEED, help="Only trainings with this seed.", show_default=False)]
 FirstModel = Annotated[str | None, typer.Option(help="Model of the run; by default its first.", show_default=False)]
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)]
-Kernels = Annotated[int, typer.Option(help="Number of kernel points.")]
-Neighbors = Annotated[int, typer.Option("--neighbors", "--neighbours", help="Number of neighbours.")]
+Kernels = Annotated[int, ranged(DRAWN, help="Number of kernel points.")]
+Neighbors = Annotated[int, ranged(DRAWN, "--neighbors", "--neighbours", help="Number of neighbours.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
@@ -37,11 +42,16 @@ def figures() -> None:
 @plot.command()
 def kernel_points(
     sizes: Annotated[
-        list[int] | None, typer.Argument(metavar="K...", help="Numbers of points; by default 5 10.", show_default=False)
+        list[int] | None,
+        ranged_argument(DRAWN, metavar="K...", help="Numbers of points; by default 5 10.", show_default=False),
     ] = None,
     start: Annotated[
         int | None,
-        typer.Option(help="Point, from 0, that geodesics start from; by default the last.", show_default=False),
+        ranged(
+            Interval(0, DRAWN.most - 1),
+            help="Point, from 0, that geodesics start from; by default the last.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[str, typer.Option(metavar="X,Y", help="Where in the disk the origin is moved.")] = "0.35,0.25",
     out: Out = "kernel-points.svg",
@@ -64,7 +74,7 @@ def kernel_points(
 def convolution(
     kernels: Kernels = 4,
     neighbors: Neighbors = 3,
-    seed: Annotated[int, typer.Option(help="Seed of the layer's linear maps.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="Seed of the layer's linear maps.")] = 0,
     out: Out = "convolution.svg",
 ) -> None:
     """The five steps of HKConv on a small neighbourhood.
@@ -81,7 +91,7 @@ def views(
     kernels: Kernels = 4,
     neighbors: Neighbors = 3,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the block; by default a well spread one.", show_default=False)
+        int | None, ranged(SEED, help="Seed of the block; by default a well spread one.", show_default=False)
     ] = None,
     out: Out = "views.svg",
 ) -> None:
@@ -98,7 +108,7 @@ def views(
 
 @plot.command()
 def repulsion_gradient(
-    k: Annotated[int, typer.Argument(metavar="K", help="Number of points.")] = 8,
+    k: Annotated[int, ranged_argument(DRAWN, metavar="K", help="Number of points.")] = 8,
     out: Out = "repulsion-gradient.svg",
 ) -> None:
     """The gradient of the repulsion by distance.

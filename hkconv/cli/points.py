@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hkconv.cli.recipe_options import ranged, ranged_argument
 from hkconv.errors import InputError
+from hkconv.options import CURVATURE, KERNELS, SEED, WIDTH
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,11 +16,11 @@ FILE_TYPES = (".npy", ".safetensors")
 
 
 def points(
-    k: Annotated[int, typer.Argument(metavar="K", help="Number of points, at least 1.", show_default=False)],
-    dim: Annotated[int, typer.Argument(metavar="DIM", help="Dimension of the space.", show_default=False)],
-    curvature: Annotated[float, typer.Option(help="Curvature, below 0.")] = -1.0,
+    k: Annotated[int, ranged_argument(KERNELS, metavar="K", help="Number of points, at least 1.", show_default=False)],
+    dim: Annotated[int, ranged_argument(WIDTH, metavar="DIM", help="Dimension of the space.", show_default=False)],
+    curvature: Annotated[float, ranged(CURVATURE, help="Curvature, below 0.")] = -1.0,
     method: Annotated[str, typer.Option(help="optimal, gradient or random.")] = "optimal",
-    seed: Annotated[int, typer.Option(help="Seed of the starting points.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="Seed of the starting points.")] = 0,
     out: Annotated[
         str | None, typer.Option(help="Save the points to FILE.npy or FILE.safetensors.", show_default=False)
     ] = None,
@@ -55,9 +57,9 @@ def _shape_lines(found: "Tensor", curvature: float) -> list[str]:
     radii = lorentz.dist(found, origin, curvature)
     lines = [f"radii             min {radii.min():.6f}  mean {radii.mean():.6f}  max {radii.max():.6f}"]
     if len(found) > 1:
-        distances = lorentz.dist(found[:, None], found[None], curvature)
-        distances.fill_diagonal_(float("inf"))
-        lines.append(f"nearest two       {distances.min():.6f} apart")
+        # Row by row: all differences at once would need K times the memory.
+        nearest = min(lorentz.dist(found[:row], found[row], curvature).min() for row in range(1, len(found)))
+        lines.append(f"nearest two       {nearest:.6f} apart")
     return lines
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.output import count, make_table, print_table
+from hkconv.cli.recipe_options import ranged
 from hkconv.errors import InputError
+from hkconv.options import SEED
 
 if TYPE_CHECKING:
     from hkconv.language.probe_run import ProbedRun
@@ -24,7 +26,7 @@ def probe(
     ] = None,
     weights: Annotated[str, typer.Option(metavar="best|last|average", help="Weights of the run to use.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the probes and of the untrained encoder.")] = 0,
+    seed: Annotated[int, ranged(SEED, help="Seed of the probes and of the untrained encoder.")] = 0,
     out: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Where the report goes.", show_default="probe in the run's")
     ] = None,
@@ -39,8 +41,6 @@ def probe(
     """
     wanted = None if layers == "all" else _numbers(layers, "layers", "'all' or numbers such as 0,3,6")
     drawn = None if sentences is None else _numbers(sentences, "sentences", "numbers such as 4,17")
-    if seed < 0:
-        raise InputError(f"seed must be zero or larger, got {seed}")
 
     from hkconv.language.probe_run import probe_run
 

@@ -1,14 +1,14 @@
 """The fields of :class:`~hkconv.tasks.recipe.Recipe` as options of a command, for typer to read."""
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import Field
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from hkconv.options import Options, rule_of
+from hkconv.options import Interval, Options, rule_of
 
 ALIASES = {"models": ["--model"]}
 
@@ -75,6 +75,28 @@ def option(name: str, kind: type, info: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )
+
+
+def ranged(interval: Interval, *names: str, **info: Any) -> Any:
+    """A command's own option for a number within a range; ``names`` and ``info`` as for ``typer.Option``."""
+    return typer.Option(*names, callback=_check_in(interval), **info)
+
+
+def ranged_argument(interval: Interval, **info: Any) -> Any:
+    """A command's argument for a number, or several, within a range; ``info`` as for ``typer.Argument``."""
+    return typer.Argument(callback=_check_in(interval), **info)
+
+
+def _check_in(interval: Interval) -> Callable[..., Any]:
+    def check(param: typer.CallbackParam, value: Any) -> Any:
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None:
+                interval.check(str(param.name), each)
+        return value
+
+    # For whoever wants to know the range of an option.
+    check.interval = interval  # type: ignore[attr-defined]
+    return check
 
 
 def _shown_default(name: str, default: Any) -> str | bool:

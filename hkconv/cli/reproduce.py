@@ -7,6 +7,8 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
+from hkconv.cli.recipe_options import ranged
+from hkconv.options import JOBS
 
 if TYPE_CHECKING:
     from hkconv.experiments.reproduce import Summary
@@ -25,7 +27,7 @@ def reproduce(
         ),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer splits and epochs; labelled so.")] = False,
-    jobs: Annotated[int, typer.Option(help="Trainings at the same time, one thread each.")] = 1,
+    jobs: Annotated[int, ranged(JOBS, help="Trainings at the same time, one thread each.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     datasets: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     systems: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",

@@ -8,9 +8,10 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import option, recipe_options
+from hkconv.cli.recipe_options import option, ranged, recipe_options
 from hkconv.errors import InputError
 from hkconv.models import MODELS
+from hkconv.options import COUNT, JOBS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def _signature() -> inspect.Signature:
             str,
             typer.Option(metavar="grid|wide", help="The paper's grid, or wide ranges and levers.", show_default="grid"),
         ),
-        option("trials", int, typer.Option(help="Trials in all, earlier ones included.", show_default="50")),
-        option("jobs", int, typer.Option(help="Processes that train at the same time.", show_default="1")),
+        option("trials", int, ranged(COUNT, help="Trials in all, earlier ones included.", show_default="50")),
+        option("jobs", int, ranged(JOBS, help="Processes that train at the same time.", show_default="1")),
         option(
             "storage",
             str,

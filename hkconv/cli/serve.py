@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import percent
+from hkconv.cli.recipe_options import ranged
 from hkconv.errors import InputError
+from hkconv.options import COUNT, PORT, POSITIVE
 
 
 def serve(
@@ -19,16 +21,16 @@ def serve(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
+    port: Annotated[int, ranged(PORT, help="0 for any that is free.")] = 8000,
     token_file: Annotated[
         str | None,
         typer.Option(help="File with the token that clients must show; HKCONV_TOKEN is read too.", show_default=False),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(help="Of the body of a request.")] = 1 << 20,
-    max_nodes: Annotated[int, typer.Option(help="In one request.")] = 1000,
-    max_edges: Annotated[int, typer.Option(help="In one request.")] = 10_000,
-    max_seconds: Annotated[float, typer.Option(help="For a body to arrive, and for its answer.")] = 30.0,
-    max_requests: Annotated[int, typer.Option(help="At a time; more are told to come back later.")] = 256,
+    max_bytes: Annotated[int, ranged(COUNT, help="Of the body of a request.")] = 1 << 20,
+    max_nodes: Annotated[int, ranged(COUNT, help="In one request.")] = 1000,
+    max_edges: Annotated[int, ranged(COUNT, help="In one request.")] = 10_000,
+    max_seconds: Annotated[float, ranged(POSITIVE, help="For a body to arrive, and for its answer.")] = 30.0,
+    max_requests: Annotated[int, ranged(COUNT, help="At a time; more are told to come back later.")] = 256,
 ) -> None:
     """Answer over HTTP: classes of nodes, of new nodes with their edges, of graphs.
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
-from hkconv.cli.recipe_options import option, recipe_option
+from hkconv.cli.recipe_options import option, ranged, recipe_option
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
+from hkconv.options import BEAM, PENALTY
 
 if TYPE_CHECKING:
     from hkconv.language.scores import TextScore
@@ -34,8 +35,8 @@ def _translate() -> None:
 
 
 WeightsOption = Annotated[str, typer.Option(metavar="best|last|average", help="Weights of the run to use.")]
-BeamOption = Annotated[int, typer.Option(help="Hypotheses to follow at once; 1 is greedy.")]
-PenaltyOption = Annotated[float, typer.Option(help="Length penalty; 0 prefers short translations.")]
+BeamOption = Annotated[int, ranged(BEAM, help="Hypotheses to follow at once; 1 is greedy.")]
+PenaltyOption = Annotated[float, ranged(PENALTY, help="Length penalty; 0 prefers short translations.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 # Lines of a pipe that are translated together.

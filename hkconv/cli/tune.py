@@ -7,7 +7,9 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import percent
+from hkconv.cli.recipe_options import ranged
 from hkconv.cli.reproduce import INCOMPLETE, RESULTS, names_of, print_summary
+from hkconv.options import COUNT, JOBS, REPEATS
 
 if TYPE_CHECKING:
     from hkconv.experiments.tuner import Finding
@@ -16,12 +18,12 @@ if TYPE_CHECKING:
 def tune(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="node or graph.", show_default=False)],
     trials: Annotated[
-        int | None, typer.Option(help="Trials a system, else as the table's recipe says.", show_default=False)
+        int | None, ranged(COUNT, help="Trials a system, else as the table's recipe says.", show_default=False)
     ] = None,
     splits: Annotated[
-        int | None, typer.Option(help="Splits a trial, else as the table's recipe says.", show_default=False)
+        int | None, ranged(REPEATS, help="Splits a trial, else as the table's recipe says.", show_default=False)
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Trainings at the same time, one thread each.")] = 1,
+    jobs: Annotated[int, ranged(JOBS, help="Trainings at the same time, one thread each.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     datasets: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     systems: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",

@@ -27,6 +27,7 @@ from hkconv.data.checks import check_edges
 from hkconv.data.dataset import link_keys, pairs_of_keys
 from hkconv.data.splits import seeded_generator
 from hkconv.errors import InputError
+from hkconv.options import SAMPLE
 
 if TYPE_CHECKING:
     from networkx import Graph
@@ -110,8 +111,8 @@ def gromov_delta(
     check_edges(edge_index, num_nodes, "the graph")
     if num_nodes < 1:
         raise InputError("the graph has no nodes: at least one is needed")
-    if sample is not None and sample < 4:
-        raise InputError(f"sample must be at least 4 nodes, got {sample}")
+    if sample is not None:
+        SAMPLE.check("sample", sample)
     limit, size = (EXACT_NODES, SAMPLED_NODES) if sample is None else (sample, sample)
     graph = _simple_graph(edge_index, num_nodes)
     known = _Known(report)

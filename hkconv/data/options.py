@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hkconv.models.options import TASKS
-from hkconv.options import Options, choice, flag, text, whole
+from hkconv.options import REPEATS, Options, choice, flag, text, whole
 
 CLEAN, PUBLISHED = "clean", "published"
 # The protocols that a user can choose from.
@@ -21,7 +21,7 @@ class DataOptions(Options):
     task: str | None = choice(None, TASKS, "Task; by default the dataset's usual one.", optional=True)
     protocol: str = choice(CLEAN, CHOICES, "Disjoint splits, or those of the paper's code, which overlap.")
     split_file: str | None = text(None, "a file", "JSON or .npz file with your own splits.", optional=True)
-    num_splits: int = whole(3, 1, "How many of the dataset's splits to train on; OGB's have one.")
+    num_splits: int = whole(3, REPEATS, "How many of the dataset's splits to train on; OGB's have one.")
     undirected: bool = flag(True, "Give every edge both directions.")
     normalize_features: bool = flag(False, "Divide each row of features by its sum.")
     log_features: bool = flag(False, "Take sign(x) log(1 + |x|) of every feature.")

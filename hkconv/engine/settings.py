@@ -4,9 +4,26 @@ from dataclasses import dataclass
 
 from hkconv.engine.callbacks import LOGGERS
 from hkconv.errors import InputError
-from hkconv.options import Options, Rule, choice, flag, number, rule_field, text, whole
+from hkconv.options import (
+    COUNT,
+    NOT_NEGATIVE,
+    REPEATS,
+    SEED,
+    STEP_SIZE,
+    Interval,
+    Options,
+    Rule,
+    choice,
+    flag,
+    number,
+    rule_field,
+    text,
+    whole,
+)
 
 PRECISIONS = ("float32", "bf16", "fp16")
+# Of a node in a layer.
+SAMPLED = Interval(1, 10**6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +49,14 @@ class OptimOptions(Options):
             and the number of the split. Of one training, that of the order of batches and of negatives.
     """
 
-    lr: float = number(0.01, "a number above 0", lambda value: value > 0, "Learning rate.")
-    weight_decay: float = number(5e-3, "a number of at least 0", lambda value: value >= 0, "L2 penalty.")
-    epochs: int = whole(200, 1, "The most epochs to train for.")
-    patience: int = whole(50, 1, "Stop after this many epochs without a better validation score.")
-    batch_size: int = whole(32, 1, "Graphs in a batch of a graph task; nodes, with --neighbors.")
+    lr: float = number(0.01, STEP_SIZE, "Learning rate.")
+    weight_decay: float = number(5e-3, Interval(0.0, 1000.0), "L2 penalty.")
+    epochs: int = whole(200, COUNT, "The most epochs to train for.")
+    patience: int = whole(50, COUNT, "Stop after this many epochs without a better validation score.")
+    batch_size: int = whole(32, COUNT, "Graphs in a batch of a graph task; nodes, with --neighbors.")
     groupings: int | None = whole(
         None,
-        1,
+        REPEATS,
         "Graph task: divisions into batches, drawn once and taken by lot; else a new one an epoch.",
         optional=True,
     )
@@ -47,18 +64,19 @@ class OptimOptions(Options):
         None,
         Rule(
             list,
-            "whole numbers such as 15,10, each at least 1 or, for all neighbours, -1",
-            lambda numbers: len(numbers) > 0 and all(number > 0 or number == -1 for number in numbers),
+            f"whole numbers such as 15,10, each {SAMPLED} or, for all neighbours, -1",
+            lambda numbers: len(numbers) > 0 and all(number in SAMPLED or number == -1 for number in numbers),
             "Train nodes in mini-batches on this many sampled neighbours a layer, such as 15,10.",
             optional=True,
+            interval=SAMPLED,
         ),
     )
     precision: str = choice(
         "float32", PRECISIONS, "Of a training step: bf16 and fp16 by autocast, the geometry stays in float32."
     )
     deterministic: bool = flag(False, "Only algorithms that repeat exactly.")
-    seeds: int = whole(1, 1, "How many trainings on each split.")
-    seed: int = whole(0, 0, "First seed.")
+    seeds: int = whole(1, REPEATS, "How many trainings on each split.")
+    seed: int = whole(0, SEED, "First seed.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +99,7 @@ class RuntimeOptions(Options):
     capture: bool = flag(False, "Replay the training step as a CUDA graph, on a GPU; of graph tasks with --groupings.")
     keep_every: float = number(
         60.0,
-        "a number of at least 0",
-        lambda value: value >= 0,
+        NOT_NEGATIVE,
         "Seconds from one time that an unfinished training is kept to the next.",
     )
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)

@@ -10,7 +10,7 @@ A table's space and budget are ``recipes/tuning/TABLE.yaml``::
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
 from hkconv.models.options import HKNOptions
-from hkconv.options import rule_of
+from hkconv.options import COUNT, REPEATS, rule_of
 from hkconv.tasks.recipe import make_recipe, read_recipe_file
 from hkconv.tasks.tasks import Dataset
 
@@ -176,10 +176,8 @@ class Budget:
     num_splits: int
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            number = getattr(self, entry.name)
-            if type(number) is not int or number < 1:
-                raise InputError(f"{entry.name} must be a whole number of at least 1, got {number!r}")
+        COUNT.check("trials", self.trials)
+        REPEATS.check("num_splits", self.num_splits)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ import yaml
 from hkconv import models
 from hkconv.data.catalog import CATALOG
 from hkconv.data.dataset import CLEAN
-from hkconv.engine.devices import find_device
+from hkconv.engine.devices import find_device, room_for_weights
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.interrupts import held_back
 from hkconv.engine.step import check_capture
@@ -50,6 +50,7 @@ from hkconv.experiments.store import TUNING, Record
 from hkconv.experiments.tables import Choice, Execution, TableCell, check_names, is_wanted
 from hkconv.experiments.training import CellTrainer, split_cells
 from hkconv.models.options import OPTIONS_OF_PAPER
+from hkconv.options import COUNT, JOBS
 from hkconv.tasks.building import load_dataset, model_config
 from hkconv.tasks.recipe import Recipe
 
@@ -299,7 +300,8 @@ def plan_search(
     recipe = recipe.replace(seeds=1, num_splits=min(recipe.data.num_splits, len(as_it_comes.splits)))
     if recipe.runtime.capture:
         check_capture(device, as_it_comes.task, recipe.optim.groupings)
-    models.create(model, **model_config(recipe, model, as_it_comes))
+    with room_for_weights(device):
+        models.create(model, **model_config(recipe, model, as_it_comes))
     name = f"{as_it_comes.name}-{model}-{space}"
     of_other_form = OPTIONS_OF_PAPER if recipe.model.hkn.form == "views" else ()
     return Search(
@@ -331,9 +333,8 @@ def run_search(
     """
     from hkconv.experiments import studies
 
-    for name, number in (("trials", trials), ("jobs", jobs)):
-        if number < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {number}")
+    COUNT.check("trials", trials)
+    JOBS.check("jobs", jobs)
     with studies.storage_trouble():
         study = search.open()
         advice = "name another folder with --out, or another study with --study"

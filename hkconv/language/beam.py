@@ -9,6 +9,7 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.models.translation.seq2seq import Seq2Seq
 from hkconv.models.translation.tokens import BEGIN, END, PAD, UNKNOWN
+from hkconv.options import BEAM, PENALTY
 
 # What no translation holds: the first two are no words, and the third would stand for one that nobody can read.
 NEVER = (PAD, BEGIN, UNKNOWN)
@@ -31,10 +32,8 @@ class BeamSettings:
     extra: int = 10
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise InputError(f"beam must be at least 1, got {self.beam}")
-        if not 0 <= self.length_penalty < float("inf"):
-            raise InputError(f"length_penalty must be a number of at least 0, got {self.length_penalty}")
+        BEAM.check("beam", self.beam)
+        PENALTY.check("length_penalty", self.length_penalty)
 
 
 class Found(NamedTuple):

@@ -9,7 +9,24 @@ from typing import Any
 
 from hkconv.errors import InputError
 from hkconv.models.translation import TRANSLATION_MODELS
-from hkconv.options import Options, choice, flag, number, text, whole
+from hkconv.options import (
+    COUNT,
+    KERNELS,
+    LAYERS,
+    POSITIVE,
+    RATE,
+    REPEATS,
+    SEED,
+    STEP_SIZE,
+    WIDTH,
+    Interval,
+    Options,
+    choice,
+    flag,
+    number,
+    text,
+    whole,
+)
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
 FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}
@@ -24,34 +41,34 @@ class TranslationRecipe(Options):
     source: str = text("en", "the ending of a file's name", "Language to translate from.")
     target: str = text("de", "the ending of a file's name", "Language to translate to.")
     model: str = choice("hkn", tuple(TRANSLATION_MODELS), "System to train.")
-    dim: int = whole(64, 1, "Dimension of the model.")
-    num_heads: int | None = whole(None, 1, "Heads; by default 4 up to dimension 64, else 8.", optional=True)
-    feedforward_dim: int | None = whole(None, 1, "Width of the feed-forward blocks, else 4 x dim.", optional=True)
-    num_layers: int = whole(6, 1, "Layers of the encoder, and of the decoder.")
-    kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
-    bert: str | None = text(None, "a folder", "BiBERT: folder of a BERT model and its tokenizer.json.", optional=True)
-    dropout: float = number(0.1, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
-    max_length: int = whole(256, 2, "Most tokens of a sentence; pairs with a longer one are left out and counted.")
-    merges: int = whole(10_000, 0, "Merges of the joint byte-pair encoding.")
-    batch_tokens: int = whole(4096, 2, "Most tokens of one side of a batch, padding included.")
-    accumulate: int = whole(1, 1, "Batches to a step.")
-    steps: int = whole(20_000, 1, "Steps in all; a finished run goes on if this is raised.")
-    lr: float = number(1.0, "a number above 0", lambda value: value > 0, "Factor of the Noam schedule.")
-    warmup: int = whole(4000, 1, "Steps until the highest learning rate.")
-    label_smoothing: float = number(
-        0.1, "at least 0 and below 1", lambda value: 0 <= value < 1, "Share of the target spread over all tokens."
+    dim: int = whole(64, WIDTH, "Dimension of the model.")
+    num_heads: int | None = whole(None, LAYERS, "Heads; by default 4 up to dimension 64, else 8.", optional=True)
+    feedforward_dim: int | None = whole(
+        None, Interval(1, 10**6), "Width of the feed-forward blocks, else 4 x dim.", optional=True
     )
-    clip: float = number(1.0, "a number above 0", lambda value: value > 0, "Largest norm of a step's gradient.")
+    num_layers: int = whole(6, LAYERS, "Layers of the encoder, and of the decoder.")
+    kernel_size: int = whole(4, KERNELS, "HKN: number of kernel points.")
+    bert: str | None = text(None, "a folder", "BiBERT: folder of a BERT model and its tokenizer.json.", optional=True)
+    dropout: float = number(0.1, RATE, "Dropout rate.")
+    max_length: int = whole(
+        256, Interval(2, 10**6), "Most tokens of a sentence; pairs with a longer one are left out and counted."
+    )
+    merges: int = whole(10_000, Interval(0, 10**6), "Merges of the joint byte-pair encoding.")
+    batch_tokens: int = whole(4096, Interval(2, 10**9), "Most tokens of one side of a batch, padding included.")
+    accumulate: int = whole(1, COUNT, "Batches to a step.")
+    steps: int = whole(20_000, COUNT, "Steps in all; a finished run goes on if this is raised.")
+    lr: float = number(1.0, STEP_SIZE, "Factor of the Noam schedule.")
+    warmup: int = whole(4000, COUNT, "Steps until the highest learning rate.")
+    label_smoothing: float = number(0.1, RATE, "Share of the target spread over all tokens.")
+    clip: float = number(1.0, POSITIVE, "Largest norm of a step's gradient.")
     bf16: bool = flag(False, "Matrix products in bfloat16, geometry in float32.")
-    validate_every: int = whole(500, 1, "Steps from one validation and checkpoint to the next.")
-    log_every: int = whole(50, 1, "Steps from one line of the log to the next.")
-    keep: int = whole(5, 1, "How many of the latest weights to keep, besides the best.")
-    seed: int = whole(0, 0, "Seed of weights, dropout and the order of the data.")
+    validate_every: int = whole(500, COUNT, "Steps from one validation and checkpoint to the next.")
+    log_every: int = whole(50, COUNT, "Steps from one line of the log to the next.")
+    keep: int = whole(5, REPEATS, "How many of the latest weights to keep, besides the best.")
+    seed: int = whole(0, SEED, "Seed of weights, dropout and the order of the data.")
     deterministic: bool = flag(True, "Only algorithms that repeat exactly.")
     capture: bool = flag(False, "Replay steps as CUDA graphs: several times faster on a GPU.")
-    minutes: float | None = number(
-        None, "a number above 0", lambda value: value > 0, "Stop in order after this time.", optional=True
-    )
+    minutes: float | None = number(None, POSITIVE, "Stop in order after this time.", optional=True)
     device: str = text("auto", "auto, cpu or the name of a GPU such as cuda:0", "auto, cpu, cuda, cuda:1, ...")
     out: str | None = text(None, "a folder", "Folder of the run; by default a new one in runs/.", optional=True)
 

@@ -3,7 +3,21 @@
 from dataclasses import dataclass, field
 
 from hkconv.models import MODELS
-from hkconv.options import Options, Rule, choice, flag, number, rule_field, whole
+from hkconv.options import (
+    CURVATURE,
+    KERNELS,
+    LAYERS,
+    RATE,
+    WIDTH,
+    Interval,
+    Options,
+    Rule,
+    choice,
+    flag,
+    number,
+    rule_field,
+    whole,
+)
 
 TASKS = ("node", "graph", "link")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
@@ -21,7 +35,7 @@ class HKNOptions(Options):
     """Options of :class:`hkconv.models.HKN` alone: its arguments, by their names."""
 
     form: str = choice("views", ("views", "paper"), "HKN: three views of a neighbourhood, or the paper's layer alone.")
-    kernel_size: int = whole(4, 1, "HKN: number of kernel points.")
+    kernel_size: int = whole(4, KERNELS, "HKN: number of kernel points.")
     act: str | None = choice(None, ("relu",), "HKN, paper: activation before a kernel's linear map.", optional=True)
     points: str = choice("optimal", ("optimal", "random", "trainable"), "HKN: where kernel points come from.")
     relative: bool = flag(True, "HKN, paper: features relative to the centre of a neighbourhood.")
@@ -32,8 +46,8 @@ class HKNOptions(Options):
     structure: bool = flag(False, "HKN: rows of the adjacency as further features; node task.")
     reach: float | None = number(
         None,
-        "a number above 0",
-        lambda value: value > 0,
+        # float32 ends at the hyperbolic cosine of 88.
+        Interval(0.0, 80.0, above=True),
         "HKN: the farthest that features are placed from the origin; of views 5.",
         optional=True,
     )
@@ -46,7 +60,7 @@ class HKNOptions(Options):
     readout: str | None = choice(
         None, ("last", "all"), "HKN: layers that the answer is read off; of views all.", optional=True
     )
-    curvature: float = number(-1.0, "a number below 0", lambda value: value < 0, "HKN: curvature of the space.")
+    curvature: float = number(-1.0, CURVATURE, "HKN: curvature of the space.")
     learn_curvature: bool = flag(False, "HKN: learn the curvature of every layer.")
 
 
@@ -58,9 +72,9 @@ class ModelOptions(Options):
         DEFAULT_MODELS,
         Rule(tuple, f"different names from {', '.join(MODELS)}", _are_models, "Models to train, with commas."),
     )
-    hidden_dim: int = whole(64, 1, "Width of the layers.")
-    num_layers: int = whole(2, 1, "Number of layers.")
-    dropout: float = number(0.5, "at least 0 and below 1", lambda value: 0 <= value < 1, "Dropout rate.")
+    hidden_dim: int = whole(64, WIDTH, "Width of the layers.")
+    num_layers: int = whole(2, LAYERS, "Number of layers.")
+    dropout: float = number(0.5, RATE, "Dropout rate.")
     hkn: HKNOptions = field(default_factory=HKNOptions)
 
     def arguments(self, model: str) -> dict[str, object]:

@@ -1,13 +1,12 @@
 """Limits on requests, and refusals: the status and one line of JSON that a client gets in place of an answer."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from hkconv.errors import InputError
+from hkconv.options import COUNT, POSITIVE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +29,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            value = getattr(self, entry.name)
-            if not (value > 0 and math.isfinite(value)):
-                raise InputError(f"{entry.name} must be a positive number, got {value}")
+            interval = POSITIVE if entry.type is float else COUNT
+            interval.check(entry.name, getattr(self, entry.name))
 
 
 # Of a message that repeats a client's own words.
