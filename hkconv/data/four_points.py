@@ -25,12 +25,8 @@ Marino, "On computing the hyperbolicity of real-world graphs" (2015). The types 
 """
 
 import numpy as np
-from numba import njit
 
-# As in :mod:`hkconv.ops.cpu`: kernels are called from Python, parts by kernels.
-_PLAIN = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-KERNEL = {**_PLAIN, "cache": True}
-PART = {**_PLAIN, "forceinline": True, "no_cpython_wrapper": True}
+from hkconv.ops.compiling import KERNEL, PART, njit
 
 # Nodes in a word of a bit set.
 WORD = 64

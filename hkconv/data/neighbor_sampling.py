@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch_geometric.typing as pyg
-from numba import njit
 from torch import Tensor
 from torch.utils.data import get_worker_info
 from torch_geometric.data import Data
@@ -28,12 +27,8 @@ from torch_geometric.loader import NeighborLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
 
 from hkconv.errors import InputError
+from hkconv.ops.compiling import KERNEL, PART, njit
 from hkconv.ops.neighbors import find_neighbors
-
-# As in :mod:`hkconv.ops.cpu`: kernels are called from Python, parts by kernels.
-_PLAIN = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-KERNEL = {**_PLAIN, "cache": True}
-PART = {**_PLAIN, "forceinline": True, "no_cpython_wrapper": True}
 
 #: In place of a number of neighbours: all of them.
 ALL = -1

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from hkconv.ops import cpu
 from hkconv.ops.attention import PairGradients, Pairs
+from hkconv.ops.compiling import njit
 from hkconv.ops.cpu import (
     KERNEL,
     EdgeOrder,

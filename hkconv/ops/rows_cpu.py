@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from hkconv.ops.compiling import njit
 from hkconv.ops.cpu import CHUNKS, KERNEL, PART, _in_threads
 
 # Rows taken together: the vector units compute all their exponentials at once.

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from hkconv.ops.compiling import njit
 from hkconv.ops.cpu import KERNEL, PART, EdgeOrder, in_chunks, new_boost, order_by_source, order_by_target, relate
 from hkconv.ops.neighbors import Neighbors
 

@@ -6,7 +6,6 @@ nothing executable, and appear under their names only when complete, so processe
 """
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from hkconv.atomic import write_bytes
+from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 
 FORMAT = 1  # Raise it when a solver's results change, so that files of older versions are not used.
@@ -74,16 +75,9 @@ def _fits(points: Tensor, key: Key) -> bool:
 
 
 def _write(key: Key, points: Tensor) -> None:
-    """Write under a temporary name in the same folder, then rename: no reader ever sees half a file."""
     content = save({"points": points.contiguous()}, metadata={"key": key.name})
-    with suppress(OSError, RuntimeError):
+    # A home folder that cannot be found is a RuntimeError.
+    with suppress(OSError, RuntimeError, InputError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, folder / key.name)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_bytes(folder / key.name, content)

@@ -140,7 +140,7 @@ def test_a_failing_write_is_passed_over(own_cache, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError("read-only file system")
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
     assert kernel_points(4, 2).shape == (4, 3)
     assert list(own_cache.iterdir()) == []
 
