@@ -3,19 +3,16 @@
 Every operation along edges reads this one structure: the fused backends, and the sums of :mod:`hkconv.ops.edge_sums`.
 """
 
-from collections.abc import Callable, Hashable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from hkconv.errors import InputError
 from hkconv.ops.chunks import Chunks, chunks_of
-
-Value = TypeVar("Value")
+from hkconv.ops.identity_cache import IdentityCache, is_capturing
 
 
 class Edges(NamedTuple):
@@ -64,41 +61,9 @@ class Neighbors(NamedTuple):
         return Edges(self.source.long(), self.target.long(), weight)
 
 
-class IdentityCache:
-    """Values made from a tensor, kept as long as that very tensor lives and is not written to.
-
-    A value must not hold the tensor it is kept for, or both would live for ever. A CUDA graph reads it where it lies:
-    values for several tags are kept side by side, so that none takes the place of one that was recorded.
-    """
-
-    def __init__(self) -> None:
-        self._entries = WeakTensorKeyDictionary()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: Tensor, tag: Hashable, build: Callable[[], Value]) -> Value:
-        """The value that ``build`` made of ``key`` for this tag, now or before.
-
-        Nothing new is kept of a tensor that carries a gradient or no version, nor while a graph is captured or
-        compiled.
-        """
-        if torch.compiler.is_compiling() or key.requires_grad or key.is_inference():
-            return build()
-        version, values = self._entries.get(key, (None, {}))
-        if version != key._version:
-            values = {}
-        if tag in values:
-            return values[tag]
-        if key.is_cuda and torch.cuda.is_current_stream_capturing():
-            return build()
-        with torch.inference_mode(False):  # values made during inference serve training too
-            made = build()
-        self._entries[key] = key._version, {**values, tag: made}
-        return made
-
-
-_structures, _flipped, _looped_edges, _looped, _looped_weights = (IdentityCache() for _ in range(5))
+_inside, _structures, _flipped, _looped_edges, _looped, _looped_weights, _checked_weights = (
+    IdentityCache() for _ in range(7)
+)
 
 
 def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
@@ -114,11 +79,7 @@ def neighbors(edge_index: Tensor, size: tuple[int, int] | int) -> Neighbors:
 
     The values of a sparse matrix are not part of its structure: pass them as ``edge_weight``.
     """
-    counts = (size, size) if isinstance(size, int) else (size[0], size[1])
-    source, target, _ = _read(edge_index, None, counts)
-    for index, count, name in ((source, counts[0], "sources"), (target, counts[1], "targets")):
-        _raise_if_outside(index, count, f"edge_index ({name})")
-    found = sort_edges(source, target, counts)
+    found = _sort(edge_index, (size, size) if isinstance(size, int) else (size[0], size[1]))
     # Looking at values is allowed here, so the lists of hubs need not keep room for all that there might be.
     hubs = {name: _used(getattr(found, name)) for name in ("target_hubs", "source_hubs")}
     return found._replace(**hubs)
@@ -137,7 +98,9 @@ def read_edges(edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size:
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index.edges(_checked_weight(edge_weight, edge_index.source))
-    return _read(edge_index, edge_weight, size)
+    source, target, value = _read(edge_index, size)
+    _inside.get(edge_index, size, lambda: _check_inside(source, target, size))
+    return Edges(source, target, _checked_weight(value if edge_weight is None else edge_weight, source))
 
 
 def read_neighbors(
@@ -155,14 +118,18 @@ def find_neighbors(
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index, _checked_weight(edge_weight, edge_index.source)
-    found = _structures.get(edge_index, size, lambda: _sort(edge_index, edge_weight, size))
+    found = _structures.get(edge_index, size, lambda: _sort(edge_index, size))
     if edge_weight is None and is_torch_sparse_tensor(edge_index):
         edge_weight = _sparse_entries(edge_index)[1]
     return found, _checked_weight(edge_weight, found.source)
 
 
-def _sort(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Neighbors:
-    source, target, _ = _read(edge_index, edge_weight, size)
+def _sort(edge_index: Tensor, size: tuple[int, int]) -> Neighbors:
+    source, target, _ = _read(edge_index, size)
+    _check_inside(source, target, size)
+    if _is_deferred(source):
+        # The assertion may come after what reads these indices, and these must not reach out of memory until then.
+        source, target = (index.clamp(0, max(0, count - 1)) for index, count in zip((source, target), size))
     return sort_edges(source, target, size)
 
 
@@ -271,9 +238,10 @@ def _pointer(sorted_index: Tensor, size: int) -> Tensor:
     return torch.searchsorted(sorted_index, bounds, out_int32=True)
 
 
-def _read(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Edges:
+def _read(edge_index: Tensor, size: tuple[int, int]) -> Edges:
+    """Edges in the order given, with the values of a sparse matrix as weights; their range is not checked."""
     if is_torch_sparse_tensor(edge_index):
-        return _from_sparse(edge_index, edge_weight, size)
+        return _from_sparse(edge_index, size)
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
@@ -281,19 +249,17 @@ def _read(edge_index: Tensor, edge_weight: Tensor | None, size: tuple[int, int])
     if edge_index.dtype not in {torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8}:
         raise InputError(f"edge_index must hold integers, got {edge_index.dtype}")
     source, target = edge_index.long()
-    _check_range(source, size[0], "edge_index[0] (sources)")
-    _check_range(target, size[1], "edge_index[1] (targets)")
-    return Edges(source, target, _checked_weight(edge_weight, source))
+    return Edges(source, target, None)
 
 
-def _from_sparse(matrix: Tensor, edge_weight: Tensor | None, size: tuple[int, int]) -> Edges:
+def _from_sparse(matrix: Tensor, size: tuple[int, int]) -> Edges:
     if tuple(matrix.shape) != (size[1], size[0]):
         raise InputError(
             f"a sparse neighborhood matrix must have shape (targets, sources) = ({size[1]}, {size[0]}), "
             f"got {tuple(matrix.shape)}"
         )
     (target, source), value = _sparse_entries(matrix)
-    return Edges(source, target, _checked_weight(value if edge_weight is None else edge_weight, source))
+    return Edges(source, target, value)
 
 
 def _sparse_entries(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -320,24 +286,36 @@ def _check_shape(weight: Tensor, edges: int) -> Tensor:
 
 
 def _check_sign(weight: Tensor) -> Tensor:
-    if _may_read(weight) and not (weight >= 0).all():
-        raise InputError("edge_weight must be non-negative and not NaN: a centroid has no negative weights")
+    """Refuse weights that a centroid cannot have: negative, infinite or NaN; once a tensor.
+
+    Those that are learned are looked at only where that is free: a guard of the training sees what becomes of them.
+    """
+    if not weight.requires_grad or _may_read(weight):
+        wanted = "edge_weight must be non-negative and finite"
+        _checked_weights.get(weight, None, lambda: _check_range(weight, torch.inf, wanted))
     return weight
 
 
-def _check_range(index: Tensor, size: int, name: str) -> None:
-    if _may_read(index):
-        _raise_if_outside(index, size, name)
+def _check_inside(source: Tensor, target: Tensor, size: tuple[int, int]) -> None:
+    """Refuse indices that are not those of a node."""
+    _check_range(source, size[0], f"edge_index[0] (sources) must lie in [0, {size[0]})")
+    _check_range(target, size[1], f"edge_index[1] (targets) must lie in [0, {size[1]})")
 
 
-def _raise_if_outside(index: Tensor, size: int, name: str) -> None:
-    if index.numel() == 0:
-        return
-    low, high = index.aminmax()
-    if low < 0 or high >= size:
-        raise InputError(f"{name} must lie in [0, {size}), got values from {int(low)} to {int(high)}")
+def _check_range(values: Tensor, end: float, wanted: str) -> None:
+    """Refuse values outside of [0, end), and NaN; a compiled or captured graph cannot wait for them, and asserts."""
+    if _is_deferred(values):
+        torch._assert_async(((values >= 0) & (values < end)).all(), f"hkconv: {wanted}")
+    elif values.numel():
+        low, high = values.detach().aminmax()  # NaN if there is one
+        if not ((low >= 0) & (high < end)):
+            raise InputError(f"{wanted}, got values from {low.item()} to {high.item()}")
+
+
+def _is_deferred(values: Tensor) -> bool:
+    return torch.compiler.is_compiling() or is_capturing(values)
 
 
 def _may_read(values: Tensor) -> bool:
     """True where reading values is free: elsewhere it would synchronize a GPU or break a compiled graph."""
-    return not torch.compiler.is_compiling() and values.device.type == "cpu" and values.numel() > 0
+    return not torch.compiler.is_compiling() and values.device.type == "cpu"

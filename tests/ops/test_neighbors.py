@@ -1,4 +1,5 @@
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -14,7 +15,7 @@ from hkconv.geometry import lorentz
 from hkconv.models import HGCNConv, HyboNetConv
 from hkconv.nn import HKConv
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import IdentityCache, flip, neighbors_with_loops, read_edges, read_neighbors, with_loops
+from hkconv.ops.neighbors import flip, neighbors_with_loops, read_edges, read_neighbors, with_loops
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -525,21 +526,63 @@ def test_takes_every_form_of_edges(kind, generator):
         torch.testing.assert_close(conv(x, edge_index.clone(), weight.clone()), expected)
 
 
-def test_cache_forgets_a_tensor_that_is_gone():
-    cache, key = IdentityCache(), torch.zeros(1)
-    assert cache.get(key, None, lambda: "made") == "made"
-    assert cache.get(key, None, lambda: "made again") == "made"
-    assert cache.get(key, "other", lambda: "made again") == "made again"
-    assert cache.get(key, None, lambda: "made once more") == "made"
-    key += 1
-    assert cache.get(key, None, lambda: "made once more") == "made once more"
-    assert cache.get(key, "other", lambda: "and so is this") == "and so is this"
-    del key
-    gc.collect()
-    assert len(cache) == 0
+BAD_INDICES = [25, -1, 10**8, 2**32 + 3]
 
 
-def test_what_was_made_during_inference_serves_training():
-    cache, key = IdentityCache(), torch.zeros(1)
-    with torch.inference_mode():
-        assert not cache.get(key, None, lambda: torch.ones(1)).is_inference()
+@pytest.mark.parametrize(("backend", "compiler"), [("cpu", "inductor"), ("reference", "aot_eager")])
+def test_compiled_layers_refuse_indices_outside_of_the_graph_and_weights_that_no_centroid_has(backend, compiler):
+    x, edge_index, weight = cloud(20), torch.randint(0, 20, (2, 60)), torch.rand(60)
+    conv = layer(backend)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=False, backend=compiler)
+    torch.testing.assert_close(compiled(x, edge_index, weight), conv(x, edge_index, weight))
+    for row in (0, 1):
+        for bad in BAD_INDICES:
+            spoiled = edge_index.clone()
+            spoiled[row, 3] = bad
+            with pytest.raises(RuntimeError, match=rf"edge_index\[{row}\]"):
+                compiled(x, spoiled, weight)
+            with pytest.raises(InputError, match=rf"edge_index\[{row}\].*\[0, 20\).*{bad}"):
+                conv(x, spoiled, weight)
+    for bad in (-1.0, torch.inf, torch.nan):
+        with pytest.raises(RuntimeError, match="edge_weight"):
+            compiled(x, edge_index, weight.index_fill(0, torch.tensor([4]), bad))
+
+
+@ignore_beta_warnings
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_sparse_matrices_with_columns_outside_of_them_are_refused(backend):
+    pointer, columns = torch.tensor([0, 1, 2, 2]), torch.tensor([0, 30])
+    matrix = torch.sparse_csr_tensor(pointer, columns, torch.ones(2), (3, 3), check_invariants=False)
+    with pytest.raises(InputError, match=r"sources.*30"):
+        layer(backend)(cloud(3), matrix)
+
+
+@pytest.mark.parametrize("bad", [-1.0, torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("learned", [False, True])
+def test_weights_that_no_centroid_has_are_refused(bad, learned, dtype):
+    weight = torch.ones(len(SOURCE), dtype=dtype)
+    weight[4] = bad
+    with pytest.raises(InputError, match="edge_weight must be non-negative and finite"):
+        layer()(cloud(), example(), weight.requires_grad_(learned))
+
+
+def test_writing_a_bad_weight_into_one_that_was_good_is_noticed():
+    weight = torch.ones(len(SOURCE))
+    layer()(cloud(), example(), weight)
+    weight[0] = -1
+    with pytest.raises(InputError, match="edge_weight"):
+        layer()(cloud(), example(), weight)
+
+
+@pytest.mark.parametrize("edges", [11, 10_000])
+@pytest.mark.parametrize("writer", [lambda t: t.data, lambda t: torch.from_numpy(t.numpy())], ids=["data", "numpy"])
+def test_edges_rewritten_behind_pytorch_are_read_anew(edges, writer):
+    conv, x = layer(), cloud(50)
+    edge_index, other = torch.randint(0, 50, (2, edges)), torch.randint(0, 50, (2, edges))
+    before = conv(x, edge_index)
+    writer(edge_index).copy_(other)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if edges <= 4096 else "ignore")
+        after = conv(x, edge_index)
+    assert not torch.allclose(before, after)
+    assert torch.equal(after, conv(x, other))
