@@ -117,9 +117,11 @@ def _forward(
             delta, c_minus_1, _ = _relate(u, x, u_time, x_time)
             feature = (u - x) - c_minus_1[:, None] * x
             _, share, _, _ = _correlate(feature, 1 / (1 + delta), p, p_time, k < K, K)
-            pu = _directions(value_product, index, K, n, P, k, j, valid) + b
-            gu = _gates(value_product, index, K, n, P, k, valid) + bg
-            direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, True)
+            pu = _directions(value_product, index, K, n, P, k, j, valid)
+            gu = _gates(value_product, index, K, n, P, k, valid)
+            direction, norm, _, length = _transform(
+                pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, lengths, True
+            )
             u, u_time, _ = _message(direction, norm, length, share)
         space, far, rest, spread = _join(space * shrink, far * shrink, rest * shrink, spread * shrink, u, u_time, w)
         total = total * shrink + w
@@ -222,21 +224,21 @@ def _backward(
                 if TO_KEY:
                     x = _points(own, index, n, j, valid)
                     x_time = _time(x)
-                    pu = at_product + b + tl.zeros([B, KP, NP], factor.dtype)
-                    gu = at_gate + bg + tl.zeros([B, KP], factor.dtype)
+                    pu = at_product + tl.zeros([B, KP, NP], factor.dtype)
+                    gu = at_gate + tl.zeros([B, KP], factor.dtype)
                     px = _directions(own_product, index, K, n, P, k, j, valid)
                     gx = _gates(own_product, index, K, n, P, k, valid)
                 else:
                     x, x_time = at + everywhere, at_time
-                    pu = _directions(value_product, index, K, n, P, k, j, valid) + b
-                    gu = _gates(value_product, index, K, n, P, k, valid) + bg
+                    pu = _directions(value_product, index, K, n, P, k, j, valid)
+                    gu = _gates(value_product, index, K, n, P, k, valid)
                     px, gx = at_product, at_gate
                 delta, c_minus_1, time_gap = _relate(u, x, u_time, x_time)
                 unit = 1 / (1 + delta)
                 feature = (u - x) - c_minus_1[:, None] * x
                 klein_gap, share, slope, total = _correlate(feature, unit, p, p_time, k < K, K)
                 direction, norm, opening, length = _transform(
-                    pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, True
+                    pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, lengths, True
                 )
                 by_direction, by_length, by_gate, by_share, along = _backward_message(
                     direction, norm, opening, length, share, grad_space, grad_time, w

@@ -97,7 +97,9 @@ class Launcher:
             compiled, values = self._compiled[key]
             compiled[(*grid, 1)](*tensors, *numbers, *values)
             return
-        compiled = self.kernel[grid](*tensors, *numbers, **constants)
+        # Threads that hold the same sum must hold the same bits. Fused into the last addition of a butterfly, a product
+        # is rounded in one thread and not in the other; where they then decide differently, their results are mixed.
+        compiled = self.kernel[grid](*tensors, *numbers, **constants, enable_fp_fusion=False)
         if aligned:
             values = tuple(constants[name] for name in self.kernel.arg_names if name in constants)
             self._compiled[key] = compiled, values

@@ -18,6 +18,7 @@ from torch import Tensor
 from hkconv.ops.backends import Launcher
 from hkconv.ops.chunks import chunks_of, slots_for, usual_degree
 from hkconv.ops.fused import EdgeGradients, EdgeInputs, Inputs
+from hkconv.ops.identity_cache import IdentityCache
 from hkconv.ops.neighbors import Neighbors
 
 # Elements of the largest tile, and how many of them a warp takes: what keeps a backward program within its registers.
@@ -58,7 +59,7 @@ def _relate(u, x, u_time, x_time):
     across = shorter - tl.sum(shorter * along, 1)[:, None] * along
     product = tl.sum(u * x, 1)
     facing = product > -1
-    reach = length * (unit / tl.sqrt(1 + u_time * x_time + tl.where(facing, product, 0)))
+    reach = length * (unit / tl.sqrt(1 + u_time * x_time + tl.maximum(product, -1)))
     turn = reach[:, None] * across
     delta = tl.where(facing, reach * reach + tl.sum(turn * turn, 1), u_time * x_time - product - 1)
     gap = tl.sum(d * ((u + x) / (u_time + x_time)[:, None]), 1)
@@ -146,15 +147,24 @@ def _store_products(pointer, direction, gate, K: tl.constexpr, n: tl.constexpr, 
 
 
 @triton.jit
-def _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, scale, RELATIVE: tl.constexpr):
-    """Directions (edges, K, n), their norms, openings of the gates and lengths (edges, K)."""
+def _transform(pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, scale, RELATIVE: tl.constexpr):
+    """Directions (edges, K, n), their norms, openings of the gates and lengths (edges, K).
+
+    Relative ones by the difference of products that cancels least; see ``_relative_directions`` of
+    :mod:`hkconv.ops.cpu`.
+    """
     if RELATIVE:
-        reach, stretch = 1 + delta, 1 + c_minus_1
-        direction = pu * (1 / reach)[:, None, None] - px * (stretch / reach)[:, None, None] + wt
-        gate = gu - stretch[:, None] * gx + reach[:, None] * vt
+        reach = 1 + delta
+        held = tl.where(c_minus_1 > -0.5, 1.0, 0.0).to(delta.dtype)
+        rest = tl.where(c_minus_1 > -0.5, c_minus_1, 1 + c_minus_1)
+        apart = delta > 0  # a point and itself have the same products, but for their rounding
+        gap = tl.where(apart[:, None, None], pu - held[:, None, None] * px, 0)
+        direction = (gap + b) * (1 / reach)[:, None, None] + (wt - px * (rest / reach)[:, None, None])
+        gap = tl.where(apart[:, None], gu - held[:, None] * gx, 0)
+        gate = (gap + bg) + (reach[:, None] * vt - rest[:, None] * gx)
     else:
-        direction = pu * (1 / u_time)[:, None, None]
-        gate = gu
+        direction = (pu + b) * (1 / u_time)[:, None, None]
+        gate = gu + bg
     opening = _sigmoid(gate)
     return direction, tl.sqrt(tl.sum(direction * direction, 2)), opening, scale[None, :] * opening
 
@@ -252,9 +262,11 @@ def _forward(
         delta, c_minus_1, _ = _relate(u, x, u_time, x_time + tl.zeros([B], p.dtype))
         feature = (u - x) - c_minus_1[:, None] * x
         _, share, _, _ = _correlate(feature, 1 / (1 + delta), p, p_time, k < K, K)
-        pu = _directions(source_product, index, K, n, P, k, j, valid) + b
-        gu = _gates(source_product, index, K, n, P, k, valid) + bg
-        direction, norm, _, length = _transform(pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, RELATIVE)
+        pu = _directions(source_product, index, K, n, P, k, j, valid)
+        gu = _gates(source_product, index, K, n, P, k, valid)
+        direction, norm, _, length = _transform(
+            pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, lengths, RELATIVE
+        )
         message, message_time, _ = _message(direction, norm, length, share)
         w = tl.load(weight + e, mask=valid, other=0) if WEIGHTED else tl.where(valid, 1.0, 0.0).to(p.dtype)
         message = tl.where(valid[:, None], message, 0)
@@ -430,7 +442,7 @@ def _backward(
             px, gx = 0.0, 0.0
             if TO_SOURCE:
                 u, x = own + everywhere, _points(target, ends, m, i, valid)
-                pu, gu = own_product + b + tl.zeros([B, KP, NP], p.dtype), own_gate + bg + tl.zeros([B, KP], p.dtype)
+                pu, gu = own_product + tl.zeros([B, KP, NP], p.dtype), own_gate + tl.zeros([B, KP], p.dtype)
                 if RELATIVE:
                     px = _directions(target_product, ends, K, n, P, k, j, valid)
                     gx = _gates(target_product, ends, K, n, P, k, valid)
@@ -440,8 +452,8 @@ def _backward(
                 grad_space = mean_space[None, :] + tl.zeros([B, NP], p.dtype)  # type: ignore[index]  # a row here
                 grad_time = mean_time + tl.zeros([B], p.dtype)
                 u, x = _points(source, ends, m, i, valid), own + everywhere
-                pu = _directions(source_product, ends, K, n, P, k, j, valid) + b
-                gu = _gates(source_product, ends, K, n, P, k, valid) + bg
+                pu = _directions(source_product, ends, K, n, P, k, j, valid)
+                gu = _gates(source_product, ends, K, n, P, k, valid)
                 px, gx = own_product, own_gate
             u_time, x_time = _time(u), _time(x)
             delta, c_minus_1, gap = _relate(u, x, u_time, x_time)
@@ -449,7 +461,7 @@ def _backward(
             feature = (u - x) - c_minus_1[:, None] * x
             klein_gap, share, slope, total = _correlate(feature, unit, p, p_time, k < K, K)
             direction, norm, opening, length = _transform(
-                pu, px, gu, gx, wt, vt, u_time, delta, c_minus_1, lengths, RELATIVE
+                pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, lengths, RELATIVE
             )
             if WEIGHTED:
                 if TO_SOURCE:
@@ -518,6 +530,54 @@ def _backward(
             to = mine + P + K + k[:, None] * (m + 1) + 1 + i[None, :]
             tl.store(to, tl.sum(by_points, 0), mask=inside)
             tl.store(mine + P + K + k * (m + 1), tl.zeros([KP], p.dtype), mask=k < K)
+
+
+# Entries of a structure that a program looks through before kernels follow it.
+LOOK = 1024
+_asserted = IdentityCache()
+
+
+@triton.jit(debug=True)
+def _assert_chunks(chunks, row, rows, nodes, edges):
+    inside = row < rows
+    node = tl.load(chunks + row * 4, mask=inside, other=-1)
+    first, last = (
+        tl.load(chunks + row * 4 + 1, mask=inside, other=0),
+        tl.load(chunks + row * 4 + 2, mask=inside, other=0),
+    )
+    used = (node >= 0) & (node < nodes) & (first >= 0) & (last <= edges)
+    tl.device_assert(used | ((node == -1) & (last <= first)), "hkconv: no chunk of this graph")
+
+
+@triton.jit(debug=True, do_not_specialize=["edges", "sources", "targets", "target_chunks", "source_chunks"])
+def _assert_inside(
+    source, target_by_source, by_source, by_target_chunks, by_source_chunks,
+    edges, sources, targets, target_chunks, source_chunks, LOOK: tl.constexpr,
+):  # fmt: skip
+    """Assert that no index of a structure leads out of memory: kernels follow it blindly."""
+    e = tl.program_id(0) * LOOK + tl.arange(0, LOOK)
+    u = tl.load(source + e, mask=e < edges, other=0)
+    x = tl.load(target_by_source + e, mask=e < edges, other=0)
+    place = tl.load(by_source + e, mask=e < edges, other=0)
+    tl.device_assert((u >= 0) & ((u < sources) | (e >= edges)), "hkconv: no source of this graph")
+    tl.device_assert((x >= 0) & ((x < targets) | (e >= edges)), "hkconv: no target of this graph")
+    tl.device_assert((place >= 0) & ((place < edges) | (e >= edges)), "hkconv: no edge of this graph")
+    _assert_chunks(by_target_chunks, e, target_chunks, targets, edges)
+    _assert_chunks(by_source_chunks, e, source_chunks, sources, edges)
+
+
+def assert_inside(neighbors: Neighbors) -> None:
+    """Assert on the device, without waiting for it, that a structure is one of its graph; once, until it is changed."""
+    chunks = neighbors.target_chunks, neighbors.source_chunks
+    tensors = [neighbors.source, neighbors.target_by_source, neighbors.by_source, *chunks]
+    state = (neighbors.size, *((part.data_ptr(), 0 if part.is_inference() else part._version) for part in tensors))
+    _asserted.get(neighbors.source, state, lambda: _look_through(tensors, neighbors.size))
+
+
+def _look_through(tensors: list[Tensor], size: tuple[int, int]) -> None:
+    numbers = tensors[0].numel(), *size, *(rows.size(0) for rows in tensors[-2:])
+    if programs := -(-max(numbers[0], *numbers[3:]) // LOOK):
+        _launch_assert_inside((programs, 1), tensors, *numbers, LOOK=LOOK)
 
 
 class _Work(NamedTuple):
@@ -637,6 +697,7 @@ def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]
     out, mass = inputs.target.new_empty(targets, n + 1), inputs.target.new_empty(targets)
     if targets == 0:
         return out, mass
+    assert_inside(neighbors)
     by = _by_target(neighbors)
     hub_sums = inputs.target.new_empty(by.slots, n + 4)
     tensors = [*_pointers(inputs), by.chunks, by.other, out, mass, hub_sums]
@@ -757,6 +818,7 @@ def _programs(by: _Work, options: dict[str, int | bool]) -> int:
     return min(WARPS // options["num_warps"], by.chunks.size(0))
 
 
+_launch_assert_inside = Launcher(_assert_inside)
 _launch_pack, _launch_unpack = Launcher(_pack), Launcher(_unpack)
 _launch_forward, _launch_finish_hubs = Launcher(_forward), Launcher(_finish_hubs)
 _launch_backward, _launch_add_hubs = Launcher(_backward), Launcher(_add_hubs)

@@ -23,6 +23,7 @@ from hkconv.ops.cuda import (
     _Rows,
     _time,
     _Work,
+    assert_inside,
 )
 from hkconv.ops.neighbors import Neighbors
 
@@ -82,6 +83,7 @@ def _backward(
 
 def square_distances(query: Tensor, key: Tensor, neighbors: Neighbors) -> Tensor:
     """d² of each edge, in the order by target."""
+    assert_inside(neighbors)
     by_target = _by_target(neighbors)
     out = query.new_empty(by_target.other.numel())
     if out.numel():
