@@ -49,9 +49,13 @@ def mixed_space(first: Tensor, second: Tensor, logit: Tensor, curvature: Curvatu
     return (rest * first[..., 1:] + share * second[..., 1:]) / mass
 
 
-def effective_weight(weight: Tensor, total: Tensor) -> Tensor:
-    """Weights as they act: where all weights of a centroid vanish, all its points count alike."""
-    return torch.where(total == 0, 1, weight)
+def effective_weight(weight: Tensor, largest: Tensor) -> Tensor:
+    """Weights as they act: in units of the largest of their centroid; where all vanish, all points count alike.
+
+    A centroid does not depend on the unit, and the inverse of a sum of subnormal weights would not be finite.
+    """
+    some = largest > 0
+    return torch.where(some, weight / torch.where(some, largest, 1), 1)
 
 
 def centroid(x: Tensor, weight: Tensor | None = None, dim: int = -2, curvature: Curvature = -1.0) -> Tensor:
@@ -84,7 +88,8 @@ def centroid_and_mass(
         weight = x.new_ones(x.shape[:-1])
     weight = weight.expand(x.shape[:-1]).unsqueeze(-1)
     total = weight.sum(dim, keepdim=True)
-    share = effective_weight(weight, total)
+    largest = weight.detach().amax(dim, keepdim=True) if x.size(dim) else total
+    share = effective_weight(weight, largest)
     share = share / share.sum(dim, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)  # 0/0 of an empty sum
     mean = lift((share * x[..., 1:]).sum(dim, keepdim=True), curvature)
     mean_excess = (share * excess(x, mean, curvature)).sum(dim, keepdim=True)

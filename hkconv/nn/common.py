@@ -1,12 +1,15 @@
 """Shared parts of the layers: curvature, full precision under autocast, points that stay on the manifold, and the two
 ends of edges."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
@@ -15,6 +18,13 @@ from hkconv.geometry.lorentz import lift
 from hkconv.ops.rows import lifted
 
 Size = tuple[int, int]
+
+# Functions of a number alone. Whatever else a resolver could find under a name that a file holds is none.
+ACTIVATIONS = (
+    *("relu", "relu6", "leakyrelu", "rrelu", "prelu", "elu", "selu", "celu", "gelu", "silu", "swish", "mish"),
+    *("softplus", "softsign", "sigmoid", "logsigmoid", "tanh", "tanhshrink", "hardtanh", "hardswish", "hardsigmoid"),
+    *("hardshrink", "softshrink"),
+)
 
 
 def register_curvature(module: torch.nn.Module, curvature: Curvature) -> None:
@@ -49,6 +59,15 @@ def full_precision(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def relift_(points: Tensor, curvature: Curvature) -> None:
     """Recompute the time coordinate in place, as after a change of dtype, which rounds it."""
     points.copy_(lift(points[..., 1:], curvature))
+
+
+def find_activation(act: str | Callable[[Tensor], Tensor]) -> Any:
+    """Return an activation by its name, which is one of ``ACTIVATIONS`` however it is written; any other as it is."""
+    if isinstance(act, str) and re.sub(r"[-_ ]", "", act.lower()) in ACTIVATIONS:
+        return activation_resolver(act)
+    if isinstance(act, str) or not callable(act):
+        raise InputError(f"an activation must be one of {', '.join(ACTIVATIONS)}, got {act!r}")
+    return act
 
 
 def check_rate(dropout: float) -> None:

@@ -134,7 +134,7 @@ class HKBlock(torch.nn.Module):
             return self.conv(ends, torch.stack([source, target]), weight), neighbors, node
         # Sorted once for both, also in a compiled graph, where nothing is remembered.
         found, weight = find_neighbors(edge_index, edge_weight, nodes)
-        acting = None if weight is None else acting_weight(weight.index_select(0, found.order), found)
+        acting = None if weight is None else acting_weight(weight.to(mapped.dtype).index_select(0, found.order), found)
         neighbors = neighbor_centroid(mapped, found, acting, self.curvature)
         return self.conv(ends, found, weight), neighbors, node
 

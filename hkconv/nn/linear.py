@@ -6,12 +6,11 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
-from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.common import find_activation, full_precision, register_curvature
 from hkconv.ops.linear import LinearTensors, fused_linear, hyperbolic_linear
 from hkconv.ops.rows import have_kernels
 
@@ -31,7 +30,7 @@ class HLinear(torch.nn.Module):
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
         out_dim: dimension :math:`n` of the output points.
         num_kernels: K maps at once; the output then has one dimension more.
-        act: activation :math:`\tau`, a name that PyG's resolver knows or a callable.
+        act: activation :math:`\tau`, one of ``hkconv.nn.common.ACTIVATIONS`` or a callable.
         bias: learn :math:`b` and :math:`b'`.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
@@ -55,7 +54,7 @@ class HLinear(torch.nn.Module):
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
         self.in_dim, self.out_dim, self.num_kernels = in_dim, out_dim, num_kernels
-        self.act = None if act is None else activation_resolver(act)
+        self.act = None if act is None else find_activation(act)
         register_curvature(self, curvature)
         leading = () if num_kernels is None else (num_kernels,)
         self.weight = torch.nn.Parameter(torch.empty(*leading, out_dim, in_dim + 1))

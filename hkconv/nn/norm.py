@@ -5,12 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch_geometric.nn import BatchNorm
-from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
-from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.common import find_activation, full_precision, register_curvature
 from hkconv.ops.rows import lifted
 
 NORMS = ("layer", "batch")
@@ -36,7 +35,7 @@ class HNorm(torch.nn.Module):
     Args:
         dim: dimension :math:`n` of the points.
         norm: ``"layer"``, ``"batch"``, or None for the activation alone.
-        act: activation :math:`\phi`, a name that PyG's resolver knows or None.
+        act: activation :math:`\phi`, one of ``hkconv.nn.common.ACTIVATIONS`` or None.
         curvature: negative curvature.
 
     Shapes: ``(..., n+1) -> (..., n+1)``.
@@ -60,7 +59,7 @@ class HNorm(torch.nn.Module):
         self.norm = None
         if norm is not None:
             self.norm = torch.nn.LayerNorm(dim) if norm == "layer" else BatchNorm(dim, allow_single_element=True)
-        self.act = None if act is None else activation_resolver(act)
+        self.act = None if act is None else find_activation(act)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -31,9 +31,12 @@ def segment_centroid(
     Returns:
         Points ``(size, n+1)`` and masses ``(size,)``.
     """
-    weight = x.new_ones(x.size(0), 1) if weight is None else weight.unsqueeze(-1)
-    total = _sum_by(group, weight, size)
-    acting = effective_weight(weight, total[group])
+    acting = x.new_ones(x.size(0), 1)
+    weight = None if weight is None else weight.to(x.dtype).unsqueeze(-1)
+    total = _sum_by(group, acting if weight is None else weight, size)
+    if weight is not None:
+        largest = torch.zeros_like(total).scatter_reduce(0, group.unsqueeze(-1), weight.detach(), "amax")
+        acting = effective_weight(weight, largest[group])
     share = acting / _sum_by(group, acting, size)[group]
     mean = lift(_sum_by(group, share * x[:, 1:], size), curvature)
     mean_excess = _sum_by(group, share * excess(x, mean[group], curvature), size)
@@ -75,7 +78,7 @@ def kernel_centroid(x: Tensor, weight: Tensor, curvature: Curvature = -1.0) -> T
     :math:`-\langle s, s\rangle/(\sum\nu)^2 = R^2 + \mathrm{Var}(x_s) - \mathrm{Var}(x_t)` is accurate here; it
     spares most of the work of the general centroid on tensors of size E x K x n.
     """
-    weight = effective_weight(weight, weight.sum(-1, keepdim=True))
+    weight = effective_weight(weight, weight.detach().amax(-1, keepdim=True))
     share = (weight / weight.sum(-1, keepdim=True)).unsqueeze(-1)
     mean = (share * x).sum(1, keepdim=True)
     spread = (x - mean).square()

@@ -31,18 +31,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from hkconv.errors import InputError
+from hkconv.ops import compiling
+from hkconv.ops.compiling import njit
 from hkconv.ops.elementary import exp, log1p
 from hkconv.ops.fused import EdgeGradients, EdgeInputs, Inputs
 from hkconv.ops.neighbors import Neighbors
 
 # Sums may be reordered, which SIMD needs. NaN and infinity keep their meaning, and divisions stay divisions.
-_MATH = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-# Kernels are called from Python, parts by kernels: what Numba would add for other callers takes a fifth of compiling.
-KERNEL = {**_MATH, "cache": True, "no_cfunc_wrapper": True}
-PART = {**_MATH, "forceinline": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+_MATH = {"fastmath": {"reassoc", "contract", "nsz"}}
+KERNEL, PART = {**compiling.KERNEL, **_MATH}, {**compiling.PART, **_MATH}
 
 # Edges taken together. Their directions should stay in the first-level cache.
 BLOCK = 32
@@ -304,8 +304,12 @@ def _read_ends(inputs, points, count, relative, block):
     _klein_squares(count, block.boost.klein, points.klein, correlation.square)
 
 
-@njit(**PART)
+@njit(**{**PART, "fastmath": {"contract", "nsz"}})  # differences are taken before sums, in which they would be lost
 def _relative_directions(count, ends, boost, inputs, direction, gate):
+    r"""h_k and the gates, by P_u - c P_x = (P_u - q P_x) - (c - q) P_x, where q = 1 if that is nearer to c than 0.
+
+    Far out P_u and P_x are large and, for neighbors, nearly equal. Those of x itself are equal: x ⊖ x = o.
+    """
     source_product, target_product, bias, time = (
         inputs.source_product,
         inputs.target_product,
@@ -318,13 +322,23 @@ def _relative_directions(count, ends, boost, inputs, direction, gate):
     cast = direction.dtype.type
     for b in range(count):
         u, x = ends[0, b], ends[1, b]
-        unit, from_target = cast(1.0 / (1.0 + delta[b])), cast((1.0 + c_minus_1[b]) / (1.0 + delta[b]))
+        if delta[b] == 0.0:
+            for i in range(length):
+                direction[b, i] = bias[i] + time[i]
+            for k in range(K):
+                gate[b * K + k] = bias[length + k] + time[length + k]
+            continue
+        held = 1.0 if c_minus_1[b] > -0.5 else 0.0
+        rest = 1.0 + c_minus_1[b] - held
+        unit, reach = 1.0 / (1.0 + delta[b]), cast(1.0 + delta[b])
+        q, c, a, ac = cast(held), cast(rest), cast(unit), cast(rest * unit)
         for i in range(length):
-            direction[b, i] = unit * (source_product[u, i] + bias[i]) - from_target * target_product[x, i] + time[i]
-        stretch, reach = cast(1.0 + c_minus_1[b]), cast(1.0 + delta[b])
+            gap = source_product[u, i] - q * target_product[x, i]
+            direction[b, i] = a * (gap + bias[i]) + (time[i] - ac * target_product[x, i])
         for k in range(K):
             i = length + k
-            gate[b * K + k] = source_product[u, i] + bias[i] + (reach * time[i] - stretch * target_product[x, i])
+            gap = source_product[u, i] - q * target_product[x, i]
+            gate[b * K + k] = (gap + bias[i]) + (reach * time[i] - c * target_product[x, i])
 
 
 @njit(**PART)
@@ -889,12 +903,34 @@ def gradients(
 
 
 def order_by_target(neighbors: Neighbors) -> EdgeOrder:
-    return EdgeOrder(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
+    order = EdgeOrder(neighbors.target_pointer.numpy(), neighbors.source.numpy(), np.empty(0, np.int32))
+    return _checked(order, neighbors.size[0])
 
 
 def order_by_source(neighbors: Neighbors) -> EdgeOrder:
     ends = neighbors.target_by_source.numpy()
-    return EdgeOrder(neighbors.source_pointer.numpy(), ends, neighbors.by_source.numpy())
+    order = EdgeOrder(neighbors.source_pointer.numpy(), ends, neighbors.by_source.numpy())
+    return _checked(order, neighbors.size[1])
+
+
+def _checked(order: EdgeOrder, other_nodes: int) -> EdgeOrder:
+    """Refuse a structure that would lead out of memory: kernels follow it blindly."""
+    if not _is_inside(order, other_nodes):
+        raise InputError("these neighbors have indices outside of their graph: make them by hkconv.neighbors")
+    return order
+
+
+@njit(**KERNEL)
+def _is_inside(order, other_nodes):
+    nodes, edges = order.pointer.size - 1, order.other.size
+    is_wrong = (order.pointer[0] != 0) | (order.pointer[nodes] != edges)
+    for node in range(nodes):
+        is_wrong |= order.pointer[node + 1] < order.pointer[node]
+    for e in range(edges):
+        is_wrong |= (order.other[e] < 0) | (order.other[e] >= other_nodes)
+    for e in range(order.position.size):
+        is_wrong |= (order.position[e] < 0) | (order.position[e] >= edges)
+    return not is_wrong
 
 
 def _arrays(inputs: EdgeInputs) -> Any:

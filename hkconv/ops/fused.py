@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hkconv.geometry.centroid import effective_weight
 from hkconv.geometry.curvature import Curvature, curvature_radius
@@ -139,10 +138,12 @@ def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
 
 
 def acting_weight(weight: Tensor, neighbors: Neighbors) -> Tensor:
-    """Weights as they act: equal ones at a target whose weights all vanish."""
-    counted = F.pad((weight > 0).cumsum(0, dtype=torch.int32), (1, 0))
-    positive = counted[neighbors.target_pointer].diff()
-    return effective_weight(weight, positive[neighbors.target])
+    """Weights as they act: in units of the largest at their target, and equal ones where all vanish.
+
+    A centroid does not depend on the unit, which keeps the inverse of a sum of tiny weights within range.
+    """
+    largest = torch.segment_reduce(weight.detach(), "max", offsets=neighbors.target_pointer)
+    return effective_weight(weight, largest.index_select(0, neighbors.target))
 
 
 def _total_weight(weight: Tensor | None, neighbors: Neighbors) -> Tensor:

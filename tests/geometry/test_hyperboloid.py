@@ -4,7 +4,7 @@ from hypothesis import given
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.geometry.hyperboloid import rescale
+from hkconv.geometry.hyperboloid import point_along, rescale, safe_norm
 
 from . import literal
 from .helpers import assert_finite_gradients, curvature_scale, quick, random_points, spaces
@@ -37,6 +37,16 @@ def test_origin_follows_a_learned_curvature():
     k = torch.tensor(-0.5, requires_grad=True)
     lorentz.origin(2, k).sum().backward()
     assert k.grad.item() == pytest.approx(0.5 * 0.5**-1.5)
+
+
+def test_a_point_along_a_direction_lies_over_the_length_and_along_none_is_the_origin(dtype, curvature):
+    direction = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=dtype, requires_grad=True)
+    length = torch.tensor([2.0, 7.0], dtype=dtype, requires_grad=True)
+    found = point_along(direction, length, curvature)
+    torch.testing.assert_close(found, lorentz.lift(torch.tensor([[1.2, 1.6], [0.0, 0.0]], dtype=dtype), curvature))
+    of_direction, of_length = torch.autograd.grad(found[:, 1:].sum(), (direction, length))
+    assert of_direction.isfinite().all()
+    torch.testing.assert_close(of_length, torch.tensor([1.4, 0.0], dtype=dtype))
 
 
 def test_no_point_is_nearer_to_the_origin_in_time_than_the_origin(curvature):
@@ -126,3 +136,11 @@ def test_the_center_of_the_ball_is_the_origin_with_finite_gradient(read, dtype, 
     torch.testing.assert_close(read(zero, curvature), lorentz.origin(3, curvature, dtype=dtype))
     assert_finite_gradients(lambda p: read(p, curvature), zero)
     assert read(torch.empty(0, 3, dtype=dtype), curvature).shape == (0, 4)
+
+
+def test_the_norm_of_any_finite_vector_is_finite_and_right(dtype):
+    """With coordinates of very different sizes, too: their squares would overflow, or vanish."""
+    huge, tiny = torch.finfo(dtype).max / 4, torch.finfo(dtype).tiny
+    vectors = torch.tensor([[3.0, 0.0, -4.0], [huge, 1.0, 0.0], [0.0, tiny, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    torch.testing.assert_close(safe_norm(vectors).flatten(), torch.tensor([5.0, huge, tiny, 0.0], dtype=dtype))
+    assert_finite_gradients(safe_norm, vectors)

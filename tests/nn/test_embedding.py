@@ -76,3 +76,10 @@ def test_repr_and_bad_input():
     for reach in (0, -1.0, float("nan")):
         with pytest.raises(InputError, match="reach must be a number above 0 or None"):
             HEmbedding(6, 3, reach=reach)
+
+
+def test_reset_parameters_draws_anew():
+    layer = HEmbedding(6, 3)
+    before = layer.linear.weight.clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.linear.weight, before)

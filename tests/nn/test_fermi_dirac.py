@@ -25,3 +25,11 @@ def test_gradcheck_and_finite_gradient_for_equal_points(curvature):
     assert torch.autograd.gradcheck(lifted, inputs)
     lifted(u, u).sum().backward()
     assert torch.equal(u.grad, torch.zeros_like(u))
+
+
+def test_starts_at_radius_two_and_its_temperature():
+    for layer, temperature in ((FermiDirac(), 1.0), (FermiDirac(temperature=3.0), 3.0)):
+        torch.testing.assert_close(layer.log_temperature.exp().item(), temperature)
+        assert layer.radius.item() == 2.0
+        o = lorentz.origin(2)
+        torch.testing.assert_close(layer(o, o).item(), 2 / temperature)

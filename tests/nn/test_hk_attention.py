@@ -238,6 +238,8 @@ def test_reset_repr_and_bad_input():
     x = sequences(2, 4)
     with pytest.raises(InputError, match="dim must be a multiple of num_heads, got 6 and 4"):
         HKAttention(6, 4)
+    with pytest.raises(InputError, match="kernel_size must be at least 1, got 0"):
+        HKAttention(4, 2, kernel_size=0)
     with pytest.raises(InputError, match="aggregation must be 'kernel' or 'centroid', got 'mean'"):
         HKAttention(6, 2, aggregation="mean")
     with pytest.raises(InputError, match="cross attention needs aggregation='centroid'"):

@@ -581,3 +581,14 @@ def test_sizes_of_all_none_and_too_many_targets():
         conv(x, edge_index, size=(7, -1))
     with pytest.raises(InputError, match=r"size must equal the number of points \(7, 4\), got \(7, 3\)"):
         conv((x, x[:4]), edge_index, size=(7, 3))
+
+
+def test_targets_may_be_as_many_as_coordinates(generator):
+    """Three of seven points, of three coordinates each: the first three are the targets, and no others."""
+    conv = HKConv(2, 2, 3)
+    x = lorentz.lift(torch.randn(7, 2, generator=generator))
+    edge_index = torch.stack(
+        [torch.randint(7, (12,), generator=generator), torch.randint(3, (12,), generator=generator)]
+    )
+    out = conv(x, edge_index, size=(7, 3))
+    torch.testing.assert_close(out, conv((x, x[:3]), edge_index))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from fused_cases import make_problem, outputs_and_gradients, random_edges, relative_error
 
+from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift, ominus
 from hkconv.nn import HKConv
 from hkconv.ops import chunks, fused
@@ -74,6 +75,21 @@ def test_equals_the_reference_without_biases(device):
     assert_equals_reference(make_problem(random_edges(4, 4, 12), (4, 4), 3, 4, 4, bias=False), torch.float64, device)
 
 
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
+def test_a_map_without_a_direction_gives_the_origin(relative, dtype, device):
+    """Where W x + b = 0 the gate has nothing to open, and the points of the other maps are averaged with the origin."""
+    problem = make_problem(random_edges(4, 4, 12), (4, 4), K=3, m=4, n=4, relative=relative)
+    problem.leaves["weight"][1] = problem.leaves["bias"][1] = 0
+    out, mass, gradients = outputs_and_gradients(problem, "fused", dtype, device)
+    expected_out, expected_mass, expected = outputs_and_gradients(problem, "reference")
+    assert relative_error(out, expected_out) < VALUE_TOLERANCE[dtype]
+    assert relative_error(mass, expected_mass) < VALUE_TOLERANCE[dtype]
+    # A length does not matter where there is no direction; the map itself has no derivative there.
+    for name in ("x_source", "x_target", "points", "gate_weight", "gate_bias", "log_scale"):
+        assert relative_error(gradients[name], expected[name], 0.1) < 10 * GRADIENT_TOLERANCE[dtype], name
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
 def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
     monkeypatch.setattr(chunks, "SHORTEST", 4)
     monkeypatch.setattr(chunks, "LONGEST", 8)
@@ -92,6 +108,54 @@ def test_a_kernel_point_at_the_origin_meets_self_loops(device):
     problem.leaves["points"][0] = 0
     problem.leaves["x_target"].copy_(problem.leaves["x_source"])
     assert_equals_reference(problem, torch.float64, device)
+
+
+@pytest.mark.parametrize("radius", [8.0, 20.0])
+@pytest.mark.parametrize("shared", [True, False], ids=["one graph", "bipartite"])
+def test_self_loops_far_out_are_right(radius, shared, device):
+    """x ⊖ x is the origin wherever x is, for other neighbors beside it too."""
+    edge_index = torch.tensor([[0, 1, 2, 3, 1, 2], [0, 1, 2, 3, 0, 1]])
+    problem = make_problem(edge_index, (4, 4), K=3, m=4, n=5)
+    space = torch.nn.functional.normalize(problem.leaves["x_source"], dim=-1) * math.sinh(radius)
+    problem.leaves["x_source"] = space.float().double()
+    problem.leaves["x_target"] = problem.leaves["x_source"] if shared else problem.leaves["x_source"].clone()
+    out, _, _ = outputs_and_gradients(problem, "fused", torch.float32, device)
+    expected, _, _ = outputs_and_gradients(problem, "reference")
+    assert relative_error(out, expected) < 1e-6
+
+
+@pytest.mark.parametrize("unit", [1e-40, 1e38], ids=str)
+def test_tiny_and_huge_weights_leave_gradients_as_they_are(unit, device):
+    """Only the gradient of the weights themselves may leave the range of float32, and never as NaN."""
+    problem = make_problem(random_edges(3, 3, 8), (3, 3), 3, 4, 5)
+    problem.grads[1].zero_()  # of the masses, which do have the unit of the weights
+    _, _, expected = outputs_and_gradients(problem, "fused", torch.float32, device)
+    problem.leaves["edge_weight"] = torch.full((8,), unit, dtype=torch.float64)
+    for backend in ("fused", "reference"):
+        out, _, found = outputs_and_gradients(problem, backend, torch.float32, device)
+        assert out.isfinite().all()
+        assert not found.pop("edge_weight").isnan().any()
+        for name, gradient in found.items():
+            assert relative_error(gradient, expected[name], 1e-2) < 1e-4, name
+
+
+@pytest.mark.parametrize("field", ["source", "target_pointer"])
+@pytest.mark.parametrize("bad", [-1, 10**8])
+def test_a_structure_with_indices_outside_of_its_graph_is_refused_inside_the_operator(field, bad):
+    conv, x, edge_index = make_layer(backend="cpu")
+    structure = neighbors(edge_index, 7)
+    getattr(structure, field)[3] = bad
+    with pytest.raises(InputError, match=r"hkconv\.neighbors"):
+        conv(x, structure)
+
+
+def test_a_structure_with_sources_outside_of_its_graph_is_refused_in_the_backward_pass():
+    conv, x, edge_index = make_layer(backend="cpu")
+    structure = neighbors(edge_index, 7)
+    out = conv(x, structure)
+    structure.target_by_source.data[3] = 10**8
+    with pytest.raises(InputError, match=r"hkconv\.neighbors"):
+        out.sum().backward()
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -127,6 +191,18 @@ def test_float32_is_right_far_from_the_origin(radius, tolerance, separation, dev
         type(problem)(rounded, problem.edge_index, problem.size, True, problem.grads), "reference"
     )
     assert (out.cpu() - expected).abs().max() < tolerance
+
+
+def test_points_at_one_radius_are_right(device):
+    """Which of two points is nearer to the origin is then for rounding to say, and all coordinates must agree on it.
+
+    On a GPU, threads that hold the same row may have rounded its norm differently, if the compiler lets them.
+    """
+    problem = make_problem(random_edges(20, 6, 60), (20, 6), K=4, m=16, n=16)
+    for name in ("x_source", "x_target"):
+        space = torch.nn.functional.normalize(problem.leaves[name], dim=-1) * math.sinh(4)
+        problem.leaves[name] = space.float().double()
+    assert_equals_reference(problem, torch.float32, device)
 
 
 def test_finite_with_finite_gradients_for_points_as_far_as_float32_goes(device):
