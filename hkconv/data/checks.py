@@ -157,8 +157,13 @@ def check_parts(parts: Mapping[str, Tensor], owner: str) -> None:
             raise InputError(f"{name} of {owner} must be a 1-D int64 tensor, got {_what(members)}")
         if len(members) == 0:
             raise InputError(f"{name} of {owner} is empty: every part needs at least one member")
-        if int(members.min()) < 0:
-            raise InputError(f"{name} of {owner} must hold indices of zero or more, got {int(members.min())}")
+        check_least(int(members.min()), name, owner)
+
+
+def check_least(smallest: int, name: str, owner: str) -> None:
+    """The smallest index that a part of ``owner`` mentions is zero or more."""
+    if smallest < 0:
+        raise InputError(f"{name} of {owner} must hold indices of zero or more, got {smallest}")
 
 
 def check_disjoint(parts: Mapping[str, Tensor], owner: str) -> None:
@@ -179,8 +184,8 @@ def check_pairs(pairs: object, name: str, owner: str) -> None:
     """``pairs`` is a (2, P) int64 tensor of indices of zero or more."""
     if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
         raise InputError(f"{name} of {owner} must be a (2, pairs) int64 tensor, got {_what(pairs)}")
-    if pairs.numel() and int(pairs.min()) < 0:
-        raise InputError(f"{name} of {owner} must hold indices of zero or more, got {int(pairs.min())}")
+    if pairs.numel():
+        check_least(int(pairs.min()), name, owner)
 
 
 def check_range(largest: int, count: int, owner: str) -> None:

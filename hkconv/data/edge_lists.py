@@ -1,6 +1,7 @@
 """Graphs that users bring as a file: one edge a line, its two ends named by whatever they like."""
 
 import csv
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.opening import open_regular
 
 # What the columns of a heading are usually called; needed only where the nodes have no numbers for names.
 HEADINGS = {"source", "target", "src", "dst", "from", "to", "u", "v", "node1", "node2", "id1", "id2"}
@@ -53,7 +55,7 @@ def read_edge_list(path: str | os.PathLike[str]) -> EdgeList:
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     try:
         # The signature at the beginning of a file that a spreadsheet wrote is no part of the first name.
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for cells in reader:
                 names = tuple(cell.strip() for cell in cells)

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from hkconv.errors import InputError
+from hkconv.opening import check_regular
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -108,5 +109,6 @@ def _find(path: Path) -> Path:
 
 
 def _open(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    check_regular(path)
     # As bytes, because text mode would also end lines at characters that belong to a sentence.
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hkconv.data.checks import check_disjoint, check_num_splits, check_parts, check_range
+from hkconv.data.checks import check_disjoint, check_least, check_num_splits, check_parts, check_range
 from hkconv.data.dataset import CLEAN, Split
 from hkconv.data.untrusted_files import read_arrays
 from hkconv.errors import InputError
+from hkconv.opening import read_text
 
 PART_NAMES = ("train", "val", "test")
 
@@ -77,22 +78,25 @@ def read_splits(path: str | os.PathLike[str], count: int, num_splits: int | None
 
 def _read_json(path: Path, count: int) -> list[dict[str, Tensor]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (ValueError, RecursionError):
         raise InputError(f"split file {path} is not valid JSON") from None
     splits = content if isinstance(content, list) else [content]
     if not splits:
         raise InputError(f"split file {path} holds no split")
-    return [_indices(split, f"split {index} of {path}") for index, split in enumerate(splits)]
+    return [_indices(split, count, path, f"split {index} of {path}") for index, split in enumerate(splits)]
 
 
-def _indices(split: Any, owner: str) -> dict[str, Tensor]:
+def _indices(split: Any, count: int, path: Path, owner: str) -> dict[str, Tensor]:
     if not isinstance(split, dict) or set(split) != set(PART_NAMES):
         raise InputError(f"{owner} must have the keys {', '.join(PART_NAMES)} and no other")
     for name, members in split.items():
         # A bool is an int to Python, and a mask of true and false would pass as indices 1 and 0.
         if not isinstance(members, list) or any(type(member) is not int for member in members):
             raise InputError(f"{name} of {owner} must be a list of whole numbers")
+        if members:  # before there is a tensor, which does not hold any number
+            check_least(min(members), name, owner)
+            check_range(max(members), count, str(path))
     return {name: torch.tensor(split[name], dtype=torch.int64) for name in PART_NAMES}
 
 

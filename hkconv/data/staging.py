@@ -37,7 +37,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     if not chosen:
         return cache_folder() / "data"
     folder = Path(os.path.expanduser(chosen))
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"{origin} {str(folder)!r} is not a folder: name the existing folder of the datasets")
     return folder
 

@@ -7,6 +7,7 @@ optional and imported when first used; lines are counted here, so that an error 
 
 import functools
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hkconv.errors import InputError
+from hkconv.opening import read_bytes
 
 PARTS = ("train", "dev", "test")
 # What Hewitt and Manning (2019) leave out of their scores: the punctuation tags of the Penn treebank (column XPOS),
@@ -97,7 +99,7 @@ def treebank_files(folder: str | Path) -> dict[str, Path]:
         The path of each part.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"treebank must be a folder with the parts of a treebank, got {folder}")
     found = {}
     for part in PARTS:
@@ -126,7 +128,7 @@ def _sentences(path: Path) -> Iterator[list[_Row]]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         if path.suffix == ".gz":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:

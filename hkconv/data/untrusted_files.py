@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hkconv.errors import InputError
+from hkconv.opening import check_regular
 
 # Newer pickles take names from a stack, where they cannot be read off; extensions and persistent ids lead elsewhere.
 _HIDDEN = ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "PERSID")
@@ -25,6 +26,7 @@ def read_arrays(path: Path, place: str, only: Collection[str] | None = None) -> 
         The arrays by name. An :class:`InputError` where the file is damaged or holds anything else.
     """
     try:
+        check_regular(path)
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise InputError(f"{place} must be an .npz file of named arrays, got a single array")

@@ -15,6 +15,7 @@ from hkconv.data.parallel_text import ParallelText
 from hkconv.engine.files import write_bytes
 from hkconv.errors import InputError
 from hkconv.models.translation.tokens import BEGIN, END, PAD, UNKNOWN
+from hkconv.opening import read_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,7 +63,7 @@ def load_tokenizer(path: Path) -> "Tokenizer":
     """Read a tokenizer and check that its special tokens have the ids that the models expect."""
     tokenizers = _import_tokenizers()
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        tokenizer = tokenizers.Tokenizer.from_str(read_text(path))
     except OSError as error:
         raise InputError(f"the tokenizer cannot be read: {path} ({error.strerror})") from None
     # The package raises bare exceptions for what it cannot parse.

@@ -67,6 +67,14 @@ def test_alike_nodes_of_other_labels_give_nothing_away(planted):
     assert found.leaks == []
 
 
+def test_one_split_with_twins_apart_is_enough_for_a_leak(planted):
+    apart = parts(range(12), range(12, 16), range(16, 24))
+    together = parts([*range(12), *range(20, 24)], range(12, 16), range(16, 20))
+    for splits in ([apart, together], [together, apart]):
+        (leak,) = audit_splits(planted, splits, "own").leaks
+        assert leak.startswith("0-50 % of the unique test nodes have a node with the same 2+ neighbours and label")
+
+
 def test_overlap_repeats_and_classes_by_hand():
     dataset = small_nodes(6, [(0, 1)], [0, 0, 1, 1, 2, 2])
     sound, faulty = parts([0, 2], [1], [3, 4]), parts([0, 0, 2, 3], [2, 1], [3, 3, 4, 1])

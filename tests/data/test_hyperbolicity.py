@@ -200,6 +200,21 @@ def test_a_sample_gives_bounds(name, sample, monkeypatch):
         check_quadruple(graph, found)
 
 
+@pytest.mark.parametrize("nodes", [12, 16])
+def test_bounds_of_small_samples_hold_the_delta_of_the_definition(nodes):
+    """Few nodes and many graphs: in some of them the upper bound is delta itself, and one less would be wrong."""
+    tight = 0
+    for seed in range(50):
+        graph = networkx.fast_gnp_random_graph(nodes, 2.2 / nodes, seed=seed)
+        expected = by_matrices(graph)
+        for sample in (4, 6, 8):
+            found = delta_of(graph, sample=sample)
+            assert found.delta <= expected <= found.upper, (seed, sample)
+            assert not found.exact or found.delta == expected
+            tight += found.delta < expected and found.upper - expected < 1
+    assert tight > 10
+
+
 def test_a_sample_reaches_out_for_the_corners():
     graph = networkx.convert_node_labels_to_integers(networkx.grid_2d_graph(12, 13))
     found = delta_of(graph, sample=10)

@@ -86,7 +86,9 @@ def test_a_dataset_with_splits_of_ones_own(tmp_path):
         ({**SOUND, "val": [True]}, "val of split 0 of {path} must be a list of whole numbers"),
         ({**SOUND, "val": []}, "val of split 0 of {path} is empty"),
         ({**SOUND, "val": [-1]}, "must hold indices of zero or more, got -1"),
+        ({**SOUND, "val": [-(10**30)]}, f"must hold indices of zero or more, got -{10**30}"),
         ({**SOUND, "val": [5]}, "a split of {path} mentions index 5, but indices end at 4"),
+        ({**SOUND, "val": [10**30]}, f"a split of {{path}} mentions index {10**30}, but indices end at 4"),
     ],
 )
 def test_json_that_cannot_be(tmp_path, content, message):

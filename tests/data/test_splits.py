@@ -87,6 +87,21 @@ def test_folds_follow_the_seed():
     assert not same(stratified_folds(y, seed=1)[0], stratified_folds(y, seed=2)[0])
 
 
+def test_each_fold_chooses_its_validation_members_by_its_own_chance():
+    """Of one class and folds of one size, a stream that two folds share would choose the same places of the rest."""
+    folds = stratified_folds(torch.zeros(4000, dtype=torch.int64), 5, val_fraction=0.5, seed=3)
+    chosen = torch.stack([torch.isin(torch.cat([fold.train, fold.val]).sort().values, fold.val) for fold in folds])
+    agreement = (chosen[:, None] == chosen[None]).double().mean(-1)
+    torch.testing.assert_close(agreement, (torch.ones(5, 5) + torch.eye(5)).double() / 2, atol=0.06, rtol=0)
+
+
+def test_folds_are_those_that_stored_results_were_found_with():
+    y = torch.tensor([0, 1]).repeat(6)
+    folds = stratified_folds(y, num_folds=4, val_fraction=0.25, seed=0)
+    assert [fold.test.tolist() for fold in folds] == [[0, 2, 11], [1, 4, 6], [5, 7, 10], [3, 8, 9]]
+    assert [fold.val.tolist() for fold in folds] == [[9, 10], [10, 11], [8, 11], [4, 11]]
+
+
 def test_a_class_left_outside_the_test_fold_can_be_learned():
     y = labels(2, 48)
     for fold in stratified_folds(y, num_folds=10, val_fraction=0.5, seed=0):

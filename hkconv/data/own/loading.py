@@ -37,7 +37,7 @@ def is_own(name: str) -> bool:
     if name.lower().replace("_", "-") in CATALOG:
         return False
     path = Path(os.path.expanduser(name))
-    return os.sep in name or path.suffix in (*TABLES, *SAVED, ARCHIVE) or path.exists()
+    return os.sep in name or path.suffix in (*TABLES, *SAVED, ARCHIVE) or os.path.exists(path)
 
 
 def read_own(path: Path, features: Sequence[Feature] | None = None) -> OwnGraphs:
@@ -51,7 +51,7 @@ def read_own(path: Path, features: Sequence[Feature] | None = None) -> OwnGraphs
     Returns:
         The graphs as they were read.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         if find_table(path, "nodes") is not None:
             return read_node_tables(path, features)
         if find_edges_file(path) is not None:
@@ -65,7 +65,7 @@ def read_own(path: Path, features: Sequence[Feature] | None = None) -> OwnGraphs
         ARCHIVE: read_archive,
         **dict.fromkeys(TABLES, read_smiles_table),
     }
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputError(f"own data {path} do not exist")
     if path.suffix not in readers:
         raise InputError(f"own data must be a folder or a file that ends in {', '.join(readers)}, got {path}")

@@ -5,6 +5,7 @@ names of their own to that list, and among them are classes that open files when
 pickle are looked at first, and any that a graph of tensors does not need is refused.
 """
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.split_files import PART_NAMES, parts_of_masks
 from hkconv.data.untrusted_files import check_pickle
 from hkconv.errors import InputError
+from hkconv.opening import read_bytes
 
 GRAPH_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
 STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
@@ -54,11 +56,13 @@ def read_saved_graphs(path: Path) -> OwnGraphs:
 
 def _load(path: Path) -> Any:
     try:
-        _check_names(path)
+        file = io.BytesIO(read_bytes(path))
+        _check_names(file, str(path))
+        file.seek(0)
         # At its end the context takes back all that it was given, PyG's own names too if they were among it.
         known = torch.serialization.get_safe_globals()
         with torch.serialization.safe_globals([kind for kind in GRAPH_CLASSES if kind not in known]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except OSError as error:
@@ -68,11 +72,11 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path} is not a file of torch.save, or is damaged ({type(error).__name__})") from None
 
 
-def _check_names(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def _check_names(file: io.BytesIO, place: str) -> None:
+    with zipfile.ZipFile(file) as archive:
         programs = [entry for entry in archive.infolist() if entry.filename.endswith(".pkl")]
         for program in programs:
-            check_pickle(archive.read(program), ALLOWED, str(path))
+            check_pickle(archive.read(program), ALLOWED, place)
 
 
 def _one_graph(saved: Data, place: str) -> OwnGraphs:

@@ -1,6 +1,7 @@
 """Tables that people bring, CSV or Parquet, whose cells can say where they stand: an error names file, line, column."""
 
 import csv
+import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hkconv.errors import InputError
+from hkconv.opening import check_regular, open_regular
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -201,7 +203,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not blank, with their numbers."""
     try:
         # The signature at the beginning of a file that a spreadsheet wrote is no part of the first name.
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, skipinitialspace=True)
             try:
                 for cells in reader:
@@ -217,11 +219,13 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _checked_names(names: list[str], path: Path) -> list[str]:
+    found: set[str] = set()
     for place, name in enumerate(names):
         if not name:
             raise InputError(f"{path}, line 1: column {place + 1} has no name")
-        if name in names[:place]:
+        if name in found:
             raise InputError(f"{path}, line 1, column {name} is there twice")
+        found.add(name)
     return names
 
 
@@ -233,6 +237,7 @@ def _read_parquet(path: Path) -> ColumnTable:
             f"{path} needs PyArrow ({error}): install it with pip install 'hkconv[parquet]', or bring CSV"
         ) from None
     try:
+        check_regular(path)
         found = parquet.read_table(path)
         # A name may be there twice, which a dictionary would hide.
         names = _checked_names([name.strip() for name in found.column_names], path)
