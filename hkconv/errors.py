@@ -1,7 +1,14 @@
-"""The error that says what was wrong with which input and what would be right."""
+"""The error that says what was wrong with which input and what would be right, and errors for want of memory."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+# Ways in which PyTorch, CUDA and the system say so.
+_NO_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory|ALLOC_FAILED|bad_alloc", re.IGNORECASE)
+_OF_A_GPU = re.compile(r"CUDA|CUBLAS|GPU|pinned", re.IGNORECASE)
+_SIZE = re.compile(r"allocate (\d[\d.]* ?\w+)")
 
 
 class InputError(ValueError):
@@ -17,3 +24,29 @@ def did_you_mean(given: object, accepted: Iterable[str]) -> str:
     accepted = list(accepted)
     nearest = difflib.get_close_matches(str(given), accepted, n=1)
     return f"did you mean {nearest[0]!r}?" if nearest else f"accepted: {', '.join(accepted)}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of the machine or of a GPU ran out."""
+    is_told = isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(str(error)) is not None
+    return is_told or isinstance(error, MemoryError)
+
+
+def describe_shortage(error: BaseException) -> str:
+    """Return what ran out, in words, and the notes of an error of :func:`is_out_of_memory`."""
+    size = _SIZE.search(str(error))
+    place = "the GPU" if _OF_A_GPU.search(str(error)) else "this machine"
+    wanted = f" ({size[1]} more were asked for)" if size else ""
+    advice = getattr(error, "__notes__", None) or ["smaller batches, a smaller model or less data need less"]
+    return "; ".join([f"the memory of {place} ran out{wanted}", *advice])
+
+
+@contextmanager
+def advised_on_memory(advice: str) -> Iterator[None]:
+    """Add a note to an error for want of memory: what to do."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            error.add_note(advice)
+        raise

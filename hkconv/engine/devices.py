@@ -1,5 +1,6 @@
-"""The device a user asks for, checked before anything is computed, its name, and ``torch.compile`` for it."""
+"""The device a user asks for, checked before anything is computed, its name, its memory and its compiler."""
 
+import math
 import os
 import platform
 import shutil
@@ -9,7 +10,9 @@ from typing import cast
 
 import torch
 
-from hkconv.errors import InputError
+from hkconv.engine.measuring import available_bytes
+from hkconv.errors import InputError, is_out_of_memory
+from hkconv.models.allocations import BoundedAllocations
 
 
 def find_device(name: str) -> torch.device:
@@ -27,7 +30,9 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     # PyTorch raises AssertionError for a build without CUDA, RuntimeError for the rest.
-    except (RuntimeError, AssertionError):
+    except (RuntimeError, AssertionError) as error:
+        if is_out_of_memory(error):
+            raise
         found = torch.cuda.device_count()
         gpus = f"cuda:0 to cuda:{found - 1}" if found > 1 else "cuda" if found else "no GPU is available"
         raise InputError(f"device {name!r} cannot be used; accepted: auto, cpu ({gpus})") from None
@@ -76,3 +81,12 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
     check_compiler()
     # torch promises a function; of a module it makes a module.
     return cast(torch.nn.Module, torch.compile(model))
+
+
+def room_for_weights(trained_on: torch.device) -> BoundedAllocations:
+    """Block in which a network can be built that this machine has the memory to train."""
+    room = available_bytes()
+    # On the CPU there are also a gradient and two moments for each weight.
+    most = math.inf if room is None else room / (4 if trained_on.type == "cpu" else 1)
+    free = "" if room is None else f" ({room / 1e9:.1f} GB are free)"
+    return BoundedAllocations(most, f"the model needs more memory than there is{free}: make it narrower or shallower")

@@ -1,64 +1,130 @@
-"""Files that are either whole or absent: a reader never meets half of one, whenever the writer was stopped.
+"""Files and folders of a run: JSON, logs, what a killed process left, and the lock that keeps others out.
 
-A file is written beside its place, under a hidden name that ends in ``.part``, and renamed into it. What a killed
-process left under such a name is nobody's result, and is removed when its run goes on.
+What a killed process left under a hidden name that ends in ``.part`` is nobody's result, and is removed when its run
+goes on.
 """
 
 import errno
 import json
 import os
+import platform
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from hkconv.atomic import PART, sync_folder, write_bytes, write_refusal
 from hkconv.errors import InputError
+from hkconv.opening import read_text
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks.
     fcntl = None  # type: ignore[assignment]  # it is looked at before every use
 
-PART = ".part"
+LOCK = ".hkconv-lock"
+# Characters of a lock that tell who holds it.
+HOLDER = 300
+# How often a lock that is removed by others in the same moment is asked for.
+ATTEMPTS = 100
+
+
+class InUseError(InputError):
+    """Another process works in a folder."""
 
 
 @contextmanager
-def whole_file(path: Path, what: str = "") -> Iterator[IO[bytes]]:
-    """A file to write to, which appears under its name when the block ends, whole, and not at all if it fails.
+def locked(folder: Path, argument: str) -> Iterator[Path]:
+    """Keep other processes out of a folder; one line says who works in it if somebody does.
+
+    The lock is the system's, and ends with the process however that ends. Its file goes at the end of the block, and so
+    does a folder that was made for it and has stayed empty. On a file system without locks nobody is kept out.
 
     Args:
-        path: where the file goes; its folder exists. A link that is there is replaced, not followed.
-        what: how an error calls the file, for example ``"out"``.
+        folder: made if it is not there.
+        argument: the user's name for it, for the error.
     """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    handle = _hold(folder, argument)
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            # An interrupt may come when the file has just got its name.
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise write_refusal(path, what, error) from None
+        yield folder
+    finally:
+        # Removed while it is held: whoever has opened it in the meantime sees that, and opens the next one.
+        with suppress(OSError):
+            os.unlink(folder / LOCK)
+        os.close(handle)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
 
 
-def write_bytes(path: Path, content: bytes, what: str = "") -> None:
-    """Write a file atomically.
+def hold_new(held: ExitStack, out: str | None, name: str) -> Path:
+    """Hold the folder of a new run, empty, for as long as ``held`` is open.
 
     Args:
-        path: where the file goes; its folder exists.
-        content: all of it.
-        what: how an error calls the file.
+        held: closed when the run ends.
+        out: the folder; None for one of its own in ``runs/``.
+        name: how that begins; the time follows.
     """
-    with whole_file(path, what) as file:
-        file.write(content)
+    if out is not None:
+        folder = held.enter_context(locked(Path(out), "out"))
+        if not is_empty(folder):
+            raise InputError(f"out {out} is not empty: name another folder, or continue its run with --resume {out}")
+        return folder
+    name = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
+    while True:
+        # Another run may begin in the same second.
+        with suppress(InUseError):
+            return held.enter_context(locked(next(path for path in candidates if not path.exists()), "out"))
+
+
+def _hold(folder: Path, argument: str) -> int:
+    """Return a descriptor of the lock's file, which is locked and says by whom."""
+    for attempt in count(1):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            try:
+                _lock(handle, f"{argument} {folder}")
+                if os.path.samestat(os.stat(folder / LOCK), os.fstat(handle)):
+                    os.ftruncate(handle, 0)
+                    os.write(handle, _description().encode())
+                    break
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+        except OSError as error:
+            # Whoever held it may have just removed the file, and the folder too.
+            if not isinstance(error, FileNotFoundError) or attempt == ATTEMPTS:
+                raise _folder_refusal(folder, argument, error) from None
+    return handle
+
+
+def _lock(handle: int, place: str) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = "".join(filter(str.isprintable, os.pread(handle, HOLDER, 0).decode(errors="replace")))
+        raise InUseError(f"{place} is in use by {holder or 'another process'}: wait for it or stop it") from None
+    except OSError:
+        # Some shared folders have no locks.
+        return
+
+
+def _description() -> str:
+    """Return which process this is, in words."""
+    program = "hkconv" if Path(sys.argv[0]).name == "__main__.py" else Path(sys.argv[0]).name
+    command = shlex.join([program, *sys.argv[1:]])
+    return f"process {os.getpid()} on {platform.node()} since {datetime.now():%Y-%m-%d %H:%M:%S}: {command}"[:HOLDER]
 
 
 def remove_parts(folder: Path) -> None:
@@ -79,8 +145,8 @@ def is_part(name: str) -> bool:
 
 
 def is_empty(folder: Path) -> bool:
-    """Return whether a folder holds nothing but files that were not finished."""
-    return all(is_part(path.name) for path in folder.iterdir())
+    """Return whether a folder holds nothing but a lock and files that were not finished."""
+    return all(path.name == LOCK or is_part(path.name) for path in folder.iterdir())
 
 
 def write_json(path: Path, value: Any, what: str = "") -> None:
@@ -111,9 +177,11 @@ def append_line(path: Path, line: str, what: str, header: str = "") -> None:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
-            _append(handle, f"{line}\n".encode(), f"{header}\n".encode() if header else b"")
+            is_new = _append(handle, f"{line}\n".encode(), f"{header}\n".encode() if header else b"")
         finally:
             os.close(handle)
+        if is_new:
+            sync_folder(path.parent)
     except OSError as error:
         raise write_refusal(path, what, error) from None
 
@@ -129,7 +197,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         The object.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path))
     except OSError as error:
         raise InputError(f"{what} cannot be read: {path} ({error.strerror})") from None
     except (ValueError, RecursionError):
@@ -154,11 +222,16 @@ def make_folder(path: Path, argument: str) -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise InputError(f"{argument} must be a folder that can be written to, got {path} ({error.strerror})") from None
+        raise _folder_refusal(path, argument, error) from None
     return path
 
 
-def _append(handle: int, line: bytes, header: bytes) -> None:
+def _folder_refusal(path: Path, argument: str, error: OSError) -> InputError:
+    return InputError(f"{argument} must be a folder that can be written to, got {path} ({error.strerror})")
+
+
+def _append(handle: int, line: bytes, header: bytes) -> bool:
+    """Add a line; return whether it is the first of the file."""
     if fcntl is not None:
         # Others may append at the same time. Some shared folders have no locks.
         with suppress(OSError):
@@ -174,15 +247,4 @@ def _append(handle: int, line: bytes, header: bytes) -> None:
     except OSError:
         os.ftruncate(handle, size)
         raise
-
-
-def write_refusal(path: Path, what: str, error: OSError) -> InputError:
-    """Return the error of a file that cannot be written; ``what`` is the user's name for it."""
-    return InputError(f"{what} {path} cannot be written ({error.strerror or error})".lstrip())
-
-
-def _umask() -> int:
-    # The only way to read it is to set it; mkstemp makes files private, ours are meant to be shared.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return size == 0

@@ -74,7 +74,8 @@ def _step(points: list[geoopt.ManifoldParameter], states: list[State], group: di
     first = [state["exp_avg"] for state in states]
     second = [state["exp_avg_sq"] for state in states]
     x = _stack(points)
-    gradient, square = _gradient(manifold, x, _stack([point.grad for point in points]))
+    euclidean = _stack([point.grad for point in points])
+    gradient, square = _gradient(manifold, x, -euclidean if group["maximize"] else euclidean)
     beta1, beta2 = group["betas"]
     m = _stack(first).lerp(gradient, 1 - beta1)
     v = _stack(second).lerp(square, 1 - beta2)

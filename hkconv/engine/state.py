@@ -22,7 +22,8 @@ from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.loop import Best, Epoch, EpochProgress
 from hkconv.engine.optimizer import moving_part
 from hkconv.engine.task import Score
-from hkconv.errors import InputError
+from hkconv.errors import InputError, is_out_of_memory
+from hkconv.opening import check_regular
 
 FORMAT_VERSION = 1
 
@@ -48,6 +49,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 def count_numbers(path: Path) -> int:
     """Return how many numbers the tensors of :func:`write_tensors` have; none of them is read."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     except (OSError, SafetensorError):
@@ -93,6 +95,7 @@ def check_shapes(expected: dict[str, Tensor], found: dict[str, Tensor], path: Pa
 
 def _read(path: Path, *, with_tensors: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()} if with_tensors else {}  # noqa: SIM118
@@ -165,7 +168,9 @@ def restore_generators(
             own.set_state(states["own"])
         if device.type == "cuda" and "cuda" in states:
             torch.cuda.set_rng_state(states["cuda"], device)
-    except (KeyError, TypeError, RuntimeError):
+    except (KeyError, TypeError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise InputError(f"checkpoint {path} is damaged: it does not hold the states of the generators") from None
 
 

@@ -22,7 +22,8 @@ from hkconv.engine.loop import Course, Loop
 from hkconv.engine.state import read_state, restore_training, write_state
 from hkconv.engine.step import Step
 from hkconv.engine.task import Objective
-from hkconv.errors import InputError
+from hkconv.errors import InputError, is_out_of_memory
+from hkconv.opening import read_bytes
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def read_log(path: Path) -> list[LogEntry]:
     if not path.exists():
         return []
     entries = []
-    for line in path.read_bytes().split(b"\n"):
+    for line in read_bytes(path).split(b"\n"):
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
@@ -208,6 +209,8 @@ class StepCourse(Course):
             if self.saved != self.progress.step:
                 self._count_time()
                 self._save()
+            # A kill may have come between the last state and this.
+            self.processes.first(self.task.prune_weights)
 
     def goes_on(self) -> bool:
         return self.progress.step < self.settings.steps and self._has_time() and not self.interrupt.is_waiting
@@ -343,7 +346,9 @@ class StepCourse(Course):
                 and not pending
                 and isinstance(recovery, str | None)
             )
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError):
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
             is_sound = False
         if not is_sound:
             raise InputError(f"checkpoint {self.state} is damaged: it does not say how far the training is")

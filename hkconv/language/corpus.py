@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hkconv.atomic import whole_file
 from hkconv.data.parallel_text import ParallelText
-from hkconv.engine.files import make_folder, read_json, whole_file, write_json
+from hkconv.engine.files import make_folder, read_json, write_json
 from hkconv.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 
 from hkconv.data.treebanks import read_treebank, treebank_files
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.files import make_folder
+from hkconv.engine.files import locked
 from hkconv.engine.reproducibility import source_commit, versions
 from hkconv.errors import InputError
 from hkconv.language.probe_data import TextForm, TokenizedTrees, find_text_form, tokenize_trees
@@ -72,24 +72,24 @@ def probe_run(
     parts = {part: tokenize_trees(read_treebank(path), run.tokenizer, max_length) for part, path in files.items()}
     drawn = _places_to_draw(parts["test"], sentences)
     # Now, not after minutes of computing.
-    target = make_folder(Path(folder) / "probe" if out is None else Path(out), "out")
-    encoders = {TRAINED: run.model, UNTRAINED: untrained_model(run, seed, where)}
-    results = probe_encoders(encoders, parts, layers=layers, drawn=drawn, device=where, seed=seed, report=report)
-    form = find_text_form(run.tokenizer)
-    facts = {
-        "run": str(folder),
-        "recipe": run.recipe.flat(),
-        "steps": run.steps,
-        "treebank": {part: path.name for part, path in files.items()},
-        "text_form": str(form),
-        "parts": {part: sentences.summary() for part, sentences in parts.items()},
-        "seed": seed,
-        "device": describe_device(where),
-        "versions": versions(),
-        "commit": source_commit(),
-    }
-    title = f"Syntax in the encoder of {run.recipe.model}, dimension {run.recipe.dim}"
-    return ProbedRun(results, parts, form, write_probe_report(target, title, facts, results, parts["test"]))
+    with locked(Path(folder) / "probe" if out is None else Path(out), "out") as target:
+        encoders = {TRAINED: run.model, UNTRAINED: untrained_model(run, seed, where)}
+        results = probe_encoders(encoders, parts, layers=layers, drawn=drawn, device=where, seed=seed, report=report)
+        form = find_text_form(run.tokenizer)
+        facts = {
+            "run": str(folder),
+            "recipe": run.recipe.flat(),
+            "steps": run.steps,
+            "treebank": {part: path.name for part, path in files.items()},
+            "text_form": str(form),
+            "parts": {part: sentences.summary() for part, sentences in parts.items()},
+            "seed": seed,
+            "device": describe_device(where),
+            "versions": versions(),
+            "commit": source_commit(),
+        }
+        title = f"Syntax in the encoder of {run.recipe.model}, dimension {run.recipe.dim}"
+        return ProbedRun(results, parts, form, write_probe_report(target, title, facts, results, parts["test"]))
 
 
 def untrained_model(run: TranslationRun, seed: int, device: torch.device) -> Seq2Seq:

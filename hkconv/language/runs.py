@@ -17,6 +17,7 @@ two and weights.
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -38,7 +39,7 @@ from hkconv.errors import InputError
 from hkconv.language.averaging import load_average
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 from hkconv.language.tokenizer import load_tokenizer
-from hkconv.models.checkpoint_files import check_sizes
+from hkconv.models.checkpoint_files import bounded_by, check_sizes
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.seq2seq import Seq2Seq
 
@@ -100,8 +101,10 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
     tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
     chosen = _choose(list_weights(folder), weights, recipe.keep, folder)
     widths = {name: getattr(recipe, name) for name in ("dim", "feedforward_dim", "num_layers", "num_heads")}
-    check_sizes(widths, count_numbers(chosen[0].path), chosen[0].path)
-    model = build_model(recipe, tokenizer)
+    count = count_numbers(chosen[0].path)
+    check_sizes(widths, count, chosen[0].path)
+    with bounded_by(count):
+        model = build_model(recipe, tokenizer)
     states = [read_weights(entry.path, model, tokenizer) for entry in chosen]
     load_average(model, states)
     return TranslationRun(folder, recipe, model.to(device).eval(), tokenizer, [entry.step for entry in chosen])
@@ -132,7 +135,7 @@ def write_config(folder: Path, recipe: TranslationRecipe) -> None:
 
 def read_recipe(folder: Path) -> TranslationRecipe:
     """The recipe of a run."""
-    if not (folder / CONFIG_FILE).is_file():
+    if not os.path.exists(folder / CONFIG_FILE):
         raise InputError(f"run must be a folder that `hkconv translate train` made, got {folder}")
     config = read_json(folder / CONFIG_FILE, "the run's configuration")
     if config.get("format_version") != FORMAT_VERSION or not isinstance(config.get("recipe"), dict):

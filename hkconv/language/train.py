@@ -1,22 +1,25 @@
 """Training a translator from parallel text: a new run, or one that goes on after a kill as if nothing had happened."""
 
 import math
+import shlex
 import time
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from hkconv.data.parallel_text import find_parallel_text
 from hkconv.engine.callbacks import Callback
+from hkconv.engine.devices import find_device, room_for_weights
 from hkconv.engine.distributed import Processes, joined
-from hkconv.engine.files import is_empty, remove_parts
+from hkconv.engine.files import hold_new, locked, remove_parts
 from hkconv.engine.reproducibility import deterministic_algorithms
 from hkconv.engine.steps import StepCourse, StepSettings
-from hkconv.errors import InputError
+from hkconv.errors import InputError, advised_on_memory
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
 from hkconv.language.corpus import Corpus, encode_corpus
@@ -66,21 +69,34 @@ def train_translator(
         callback: told of every stage.
         resume: go on with the run in ``recipe.out``.
     """
-    with joined() as processes:
-        return _train(recipe, callback if processes.is_first else None, resume, processes)
+    with joined() as processes, ExitStack() as held:
+        return _train(recipe, callback if processes.is_first else None, resume, processes, held)
 
 
 def _train(
-    recipe: TranslationRecipe, callback: Callback | None, resume: bool, processes: Processes
+    recipe: TranslationRecipe, callback: Callback | None, resume: bool, processes: Processes, held: ExitStack
 ) -> TrainedTranslator:
     callback = callback or Callback()
     deadline = math.inf if recipe.minutes is None else time.perf_counter() + 60 * recipe.minutes
     device = processes.find_device(recipe.device)
     if recipe.capture and device.type != "cuda":
         raise InputError(f"capture needs a CUDA device, got {device.type}")
-    folder = processes.first(lambda: _continued_folder(recipe, callback) if resume else _begin(recipe, callback))
+    prepare = _continued_folder if resume else _begin
+    folder = processes.first(lambda: prepare(recipe, callback, held))
     processes.goes_on = f"hkconv translate train --resume {folder}"
     callback.told(f"run {folder}")
+    with advised_on_memory(_advice(folder)):
+        return _take_steps(recipe, callback, folder, device, deadline, processes)
+
+
+def _take_steps(
+    recipe: TranslationRecipe,
+    callback: Callback,
+    folder: Path,
+    device: torch.device,
+    deadline: float,
+    processes: Processes,
+) -> TrainedTranslator:
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
     train, valid = (
         processes.in_turn(partial(_load_buckets, recipe, part, folder, tokenizer, callback, processes))
@@ -105,11 +121,19 @@ def _train(
     return TrainedTranslator(folder, step, step >= recipe.steps, interrupted, best, parameters, where, guard)
 
 
-def _begin(recipe: TranslationRecipe, callback: Callback) -> Path:
+def _advice(folder: Path) -> str:
+    return (
+        f"what was kept is safe, and hkconv translate train --resume {shlex.quote(str(folder))} goes on when there is "
+        "more; a new run with smaller batch_tokens, and as much larger accumulate, or smaller dim needs less"
+    )
+
+
+def _begin(recipe: TranslationRecipe, callback: Callback, held: ExitStack) -> Path:
     """A new folder with the configuration that makes it a run and goes on wherever it is killed, and a tokenizer."""
-    folder = _new_folder(recipe)
+    folder = hold_new(held, recipe.out, f"{recipe.model}-{recipe.source}-{recipe.target}")
     tokenizer = _first_tokenizer(recipe, callback)
-    runs.build_model(recipe, tokenizer)
+    with room_for_weights(find_device(recipe.device)):
+        runs.build_model(recipe, tokenizer)
     runs.write_config(folder, recipe)
     save_tokenizer(tokenizer, folder / runs.TOKENIZER_FILE)
     return folder
@@ -128,22 +152,12 @@ def _first_tokenizer(recipe: TranslationRecipe, callback: Callback) -> "Tokenize
     return tokenizer
 
 
-def _new_folder(recipe: TranslationRecipe) -> Path:
-    if recipe.out is None:
-        name = f"{recipe.model}-{recipe.source}-{recipe.target}-{datetime.now():%Y%m%d-%H%M%S}"
-        candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
-        return next(path for path in candidates if not path.exists())
-    folder = Path(recipe.out)
-    if folder.is_dir() and not is_empty(folder):
-        raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
-    return folder
-
-
-def _continued_folder(recipe: TranslationRecipe, callback: Callback) -> Path:
+def _continued_folder(recipe: TranslationRecipe, callback: Callback, held: ExitStack) -> Path:
     if recipe.out is None:
         raise InputError("out must name the folder of the run to resume")
     folder = Path(recipe.out)
     check_resumed(runs.read_recipe(folder), recipe)
+    held.enter_context(locked(folder, "out"))
     # What the run may change, such as the number of its steps, is kept for the next time.
     runs.write_config(folder, recipe)
     remove_parts(folder)

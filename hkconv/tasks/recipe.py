@@ -14,6 +14,7 @@ from hkconv.data.options import DataOptions
 from hkconv.engine.settings import OptimOptions, RuntimeOptions, Settings
 from hkconv.errors import InputError
 from hkconv.models.options import OPTIONS_OF_PAPER, ModelOptions
+from hkconv.opening import read_text
 from hkconv.options import Options
 
 # What a recipe of hkconv 0.1.0 means where it says nothing.
@@ -30,6 +31,9 @@ FIRST_RELEASE = {
     "epochs": 200,
     "patience": 50,
 }
+
+# No recipe nests more than four.
+DEEPEST = 20
 
 # The safe loader, in C where PyYAML was built with it: the tables have a hundred files.
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -105,24 +109,35 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
         What the file says; empty for an empty file.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        # A value that stands for others, and those for others again, can mean more than memory holds.
-        alias = next((event for event in yaml.parse(text, YAML) if isinstance(event, yaml.AliasEvent)), None)
-        values = None if alias is not None else _plain_data(text)
+        text = read_text(path)
+        fault = _find_fault(text)
+        values = None if fault else _plain_data(text)
     except OSError as error:
         raise InputError(f"recipe {path} cannot be read ({error.strerror})") from None
     # Dates that are none, numbers of thousands of digits and nests of thousands of lists fail with errors of Python's.
     except Exception as error:
         place = _place(getattr(error, "problem_mark", None))
         raise InputError(f"recipe {path} is not valid YAML{place}") from None
-    if alias is not None:
-        place = _place(alias.start_mark)
-        raise InputError(f"recipe {path} refers to another value{place} (*{alias.anchor}): write it out")
+    if fault:
+        raise InputError(f"recipe {path} {fault}")
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise InputError(f"recipe {path} must hold keys and values such as 'lr: 0.01', got a {type(values).__name__}")
     return values
+
+
+def _find_fault(text: str) -> str | None:
+    """Return in words what makes a text too much to read: found event by event, before anything is made of it."""
+    depth = 0
+    for event in yaml.parse(text, YAML):
+        # A value that stands for others, and those for others again, can mean more than memory holds.
+        if isinstance(event, yaml.AliasEvent):
+            return f"refers to another value{_place(event.start_mark)} (*{event.anchor}): write it out"
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            return f"nests its values more than {DEEPEST} deep{_place(event.start_mark)}"
+    return None
 
 
 def _plain_data(text: str) -> object:

@@ -7,11 +7,11 @@ A run's folder holds ``recipe.json``, ``summary.json``, ``metrics.csv`` with eve
 """
 
 import os
+import shlex
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -22,9 +22,9 @@ from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.own.loading import is_own
 from hkconv.engine.callbacks import Callback, Callbacks, make_loggers
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
-from hkconv.engine.devices import check_compiler
+from hkconv.engine.devices import check_compiler, room_for_weights
 from hkconv.engine.distributed import ALONE, Processes, joined
-from hkconv.engine.files import is_empty, make_folder, read_json, remove_parts, write_json
+from hkconv.engine.files import hold_new, locked, read_json, remove_parts, write_json
 from hkconv.engine.guard import DivergenceError
 from hkconv.engine.interrupts import held_back
 from hkconv.engine.loop import Epoch, FitResult
@@ -32,7 +32,7 @@ from hkconv.engine.reproducibility import deterministic_algorithms, seed_everyth
 from hkconv.engine.settings import Settings
 from hkconv.engine.state import Unfinished
 from hkconv.engine.step import check_capture
-from hkconv.errors import InputError
+from hkconv.errors import InputError, advised_on_memory
 from hkconv.tasks.building import describe_dataset, find_schema, keep_own_data, load_dataset, model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.layerwise import check_sampled
@@ -48,7 +48,8 @@ METRICS_FILE = "metrics.json"
 def train_run(recipe: Recipe, reporter: Callback | None = None, *, resume: bool = False) -> RunSummary:
     """Train what a recipe asks for and keep every result.
 
-    Nothing is written before data, models and folder are known to be usable. Ctrl-C ends the run in order:
+    Nothing is written before data, models and folder are known to be usable, and nobody else writes to the folder until
+    the run ends. Ctrl-C ends the run in order:
     the best weights of the current training are kept, and the summary says that the run was interrupted. So does the
     loss of one of several processes, and then an error tells of it.
 
@@ -61,13 +62,15 @@ def train_run(recipe: Recipe, reporter: Callback | None = None, *, resume: bool 
     Returns:
         All results, as ``summary.json`` has them too.
     """
-    with joined() as processes:
-        summary = _train_all(recipe, reporter if processes.is_first else None, resume, processes)
+    with joined() as processes, ExitStack() as held:
+        summary = _train_all(recipe, reporter if processes.is_first else None, resume, processes, held)
         processes.check()
     return summary
 
 
-def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processes: Processes) -> RunSummary:
+def _train_all(
+    recipe: Recipe, reporter: Callback | None, resume: bool, processes: Processes, held: ExitStack
+) -> RunSummary:
     started = time.perf_counter()
     device = processes.find_device(recipe.runtime.device)
     if is_own(recipe.data.dataset):
@@ -77,7 +80,7 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = recipe.replace(num_splits=min(recipe.data.num_splits, len(dataset.splits)))
     _check_settings(recipe, dataset, device, processes)
-    folder, results = processes.first(lambda: _begin(recipe, dataset, resume))
+    folder, results = processes.first(lambda: _begin(recipe, dataset, resume, held))
     processes.goes_on = f"hkconv train --resume {folder}"
     loggers = make_loggers(recipe.runtime.log, folder) if processes.is_first else []
     # An interrupt may come from the reporter, and the epoch before it counts.
@@ -90,7 +93,7 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
     reporter.run_started(recipe, open_cells)
     interrupted = False
     try:
-        with deterministic_algorithms(recipe.optim.deterministic):
+        with deterministic_algorithms(recipe.optim.deterministic), advised_on_memory(_advice(folder)):
             for cell in open_cells:
                 reporter.cell_started(cell)
                 results[cell] = _train_and_keep(cell, recipe, dataset, device, folder, reporter, processes)
@@ -112,6 +115,13 @@ def _train_all(recipe: Recipe, reporter: Callback | None, resume: bool, processe
     return summary
 
 
+def _advice(folder: Path) -> str:
+    return (
+        f"what was kept is safe, and hkconv train --resume {shlex.quote(str(folder))} goes on when there is more; "
+        "a new run with smaller hidden_dim, num_layers, batch_size or neighbors needs less"
+    )
+
+
 def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, processes: Processes) -> None:
     """Refuse settings that do not go together before anything is written."""
     settings = recipe.settings(recipe.optim.seed)
@@ -126,12 +136,14 @@ def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, proc
             raise InputError(f"precision must be float32 with {processes.count} processes, got {settings.precision}")
         make_task(dataset, dataset.splits[0], torch.empty(0), neighbors=settings.neighbors).divide_among(processes)
     for name in recipe.model.models:
-        check_sampled(models.create(name, **model_config(recipe, name, dataset)), dataset.task, settings)
+        with room_for_weights(device):
+            model = models.create(name, **model_config(recipe, name, dataset))
+        check_sampled(model, dataset.task, settings)
 
 
-def _begin(recipe: Recipe, dataset: Dataset, resume: bool) -> tuple[Path, dict[Cell, CellResult]]:
-    """The folder of the run, ready to be written to, and the results that it has."""
-    folder = _continued_folder(recipe) if resume else _new_folder(recipe, dataset.name)
+def _begin(recipe: Recipe, dataset: Dataset, resume: bool, held: ExitStack) -> tuple[Path, dict[Cell, CellResult]]:
+    """The folder of the run, this process's while ``held`` is open, and the results that it has."""
+    folder = _continued_folder(recipe, held) if resume else hold_new(held, recipe.runtime.out, dataset.name)
     # The recipe makes the folder a run, which goes on wherever it is killed after that.
     write_json(folder / RECIPE_FILE, recipe.flat())
     if is_own(recipe.data.dataset) and find_schema(folder) is None:
@@ -155,7 +167,7 @@ def trained_cells(folder: Path, recipe: Recipe) -> list[Cell]:
 def read_recipe(folder: Path | str) -> Recipe:
     """The recipe of the run in ``folder``, with that folder as its ``out``."""
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
     return make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe")), out=str(folder))
 
@@ -318,18 +330,7 @@ _SCORES = (
 )
 
 
-def _new_folder(recipe: Recipe, dataset: str) -> Path:
-    if recipe.runtime.out is None:
-        name = f"{dataset}-{datetime.now():%Y%m%d-%H%M%S}"
-        candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
-        return make_folder(next(path for path in candidates if not path.exists()), "out")
-    folder = Path(recipe.runtime.out)
-    if folder.is_dir() and not is_empty(folder):
-        raise InputError(f"out {folder} is not empty: name another folder, or continue its run with --resume {folder}")
-    return make_folder(folder, "out")
-
-
-def _continued_folder(recipe: Recipe) -> Path:
+def _continued_folder(recipe: Recipe, held: ExitStack) -> Path:
     out = recipe.runtime.out
     if out is None:
         raise InputError("out must name the folder of the run to resume")
@@ -339,6 +340,6 @@ def _continued_folder(recipe: Recipe) -> Path:
             raise InputError(
                 f"{name} cannot change when a run is resumed: {out} has {before[name]!r}, got {now[name]!r}"
             )
-    folder = make_folder(Path(out), "out")
+    folder = held.enter_context(locked(Path(out), "out"))
     remove_parts(folder)
     return folder

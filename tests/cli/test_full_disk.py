@@ -57,7 +57,7 @@ def small_disk(tmp_path):
     "name, kilobytes",
     [
         *(("train", 40), ("search", 260), ("reproduce", 8), ("translate", 100)),
-        *nightly(("train", 60), ("search", 100), ("search", 400), ("translate", 40)),
+        *nightly(("train", 60), ("search", 48), ("search", 100), ("search", 400), ("translate", 40)),
     ],
 )
 def test_a_full_disk_is_one_line_and_with_more_room_it_goes_on(forks, small_disk, name, kilobytes):

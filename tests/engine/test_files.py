@@ -1,20 +1,28 @@
 import errno
+import fcntl
 import json
 import os
+import platform
+import signal
+import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from hkconv.atomic import whole_file, write_bytes
 from hkconv.engine.files import (
+    InUseError,
     append_json,
+    hold_new,
     is_empty,
+    locked,
     make_folder,
     read_json,
     remove_parts,
-    whole_file,
-    write_bytes,
     write_json,
 )
 from hkconv.errors import InputError
@@ -76,7 +84,7 @@ def test_what_a_kill_left_is_no_file_and_is_removed(tmp_path):
     """A kill between two calls leaves the file that was being written under its hidden name."""
     code = (
         "import os, pathlib, signal\n"
-        "from hkconv.engine.files import whole_file\n"
+        "from hkconv.atomic import whole_file\n"
         "with whole_file(pathlib.Path('a.json')) as file:\n"
         "    file.write(b'half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -91,6 +99,52 @@ def test_what_a_kill_left_is_no_file_and_is_removed(tmp_path):
     assert not is_empty(tmp_path)
     remove_parts(tmp_path)
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == [mine]
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_after(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(handle):
+        found = os.fstat(handle)
+        place = "folder" if stat.S_ISDIR(found.st_mode) else "file"
+        calls.append((place, found.st_ino if place == "folder" else found.st_size))
+        fsync(handle)
+
+    def noted_replace(*arguments):
+        replace(*arguments)
+        calls.append(("name", arguments[1].name))
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    folder = ("folder", tmp_path.stat().st_ino)
+    write_bytes(tmp_path / "a.bin", b"12345")
+    assert calls == [("file", 5), ("name", "a.bin"), folder]
+    calls.clear()
+    append_json(tmp_path / "log", 1, "the log")
+    append_json(tmp_path / "log", 2, "the log")
+    # Later lines need no new name.
+    assert calls == [("file", 2), folder, ("file", 4)]
+
+
+@pytest.mark.parametrize("number, is_told", [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_folder_that_cannot_be_synced_is_told_of_unless_its_file_system_never_can(
+    tmp_path, monkeypatch, number, is_told
+):
+    fsync = os.fsync
+
+    def refuse_folders(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    if is_told:
+        with pytest.raises(InputError, match=r"a\.bin cannot be written \(Input/output error\)"):
+            write_bytes(tmp_path / "a.bin", b"new")
+    else:
+        write_bytes(tmp_path / "a.bin", b"new")
+        assert (tmp_path / "a.bin").read_bytes() == b"new"
 
 
 def test_files_have_the_usual_permissions(tmp_path):
@@ -126,6 +180,8 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
         with pytest.raises(InputError, match="out must be a folder that can be written to"):
             make_folder(path, "out")
+        with pytest.raises(InputError, match="out must be a folder that can be written to"), locked(path, "out"):
+            pytest.fail("it cannot be held")
 
 
 def test_half_a_line_does_not_swallow_the_next(tmp_path):
@@ -167,3 +223,98 @@ def test_many_processes_append_whole_lines(tmp_path):
     assert [process.wait() for process in started] == [0, 0]
     found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert sorted((line["who"], line["step"]) for line in found) == [(who, step) for who in "ab" for step in range(200)]
+
+
+def test_a_folder_is_held_by_one_and_the_other_hears_by_whom(tmp_path):
+    folder = tmp_path / "deep" / "run"
+    with locked(folder, "out"):
+        assert is_empty(folder)
+        place = f"process {os.getpid()} on {platform.node()} since 20"
+        message = f"^out {folder} is in use by {place}.*: wait for it or stop it$"
+        with pytest.raises(InUseError, match=message), locked(folder, "out"):
+            pytest.fail("two hold it")
+    # Nothing was written to it, so that nothing stays.
+    assert os.listdir(tmp_path) == []
+    with locked(folder, "out"):
+        write_bytes(folder / "result", b"")
+    assert os.listdir(folder) == ["result"]
+
+
+def test_a_killed_process_holds_nothing(tmp_path):
+    code = (
+        "import pathlib, time\n"
+        "from hkconv.engine.files import locked\n"
+        "with locked(pathlib.Path('run'), 'out'):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(InUseError, match=f"in use by process {holder.pid} on"), locked(tmp_path / "run", "out"):
+            pytest.fail("two hold it")
+        holder.send_signal(signal.SIGKILL)
+    with locked(tmp_path / "run", "out") as folder:
+        assert is_empty(folder)
+    assert os.listdir(tmp_path / "run") == []
+
+
+def test_of_many_who_come_and_go_one_at_a_time_holds_a_folder(tmp_path):
+    """The file of a lock is removed while others open it: none of them may hold what is not there any more."""
+    inside, most, turns = [], [], []
+
+    def come_and_go(who):
+        for _ in range(60):
+            try:
+                with locked(tmp_path / "run", "out"):
+                    inside.append(who)
+                    most.append(len(inside))
+                    turns.append(who)
+                    inside.remove(who)
+            except InUseError:
+                pass
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(come_and_go, range(8)))
+    assert max(most) == 1 and len(set(turns)) > 1
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_lock_whose_file_was_removed_in_the_same_moment_is_taken_anew(tmp_path, monkeypatch):
+    flock, left = fcntl.flock, [1]
+
+    def late(handle, operation):
+        if left:
+            left.pop()
+            os.unlink(tmp_path / ".hkconv-lock")
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with locked(tmp_path, "out"), pytest.raises(InUseError), locked(tmp_path, "out"):
+        pytest.fail("two hold it")
+
+
+def test_without_locks_of_the_file_system_nobody_is_kept_out(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path, "out"), locked(tmp_path, "out"):
+        write_bytes(tmp_path / "a", b"")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_a_lock_says_is_one_printable_line(tmp_path):
+    with locked(tmp_path, "out"):
+        (tmp_path / ".hkconv-lock").write_bytes(b"\x1b[2Jsomebody\n\xff" + b"x" * 10_000)
+        with pytest.raises(InUseError) as refused, locked(tmp_path, "out"):
+            pytest.fail("two hold it")
+    message = str(refused.value)
+    assert "\x1b" not in message and "\n" not in message and "somebody" in message and len(message) < 1000
+
+
+def test_two_new_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as held:
+        folders = [hold_new(held, None, "tree") for _ in range(3)]
+        assert len(set(folders)) == 3 and all(path.is_dir() for path in folders)

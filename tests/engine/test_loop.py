@@ -291,5 +291,5 @@ def test_a_captured_training_that_diverges_says_where(tree):
 
 @pytest.mark.parametrize("name", ["epochs", "patience", "batch_size"])
 def test_settings_that_cannot_be(name):
-    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got 0"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1 and at most 1000000000, got 0"):
         Settings(**{name: 0})

@@ -4,14 +4,17 @@ import sys
 import pytest
 import torch
 
+import hkconv
 from hkconv.engine import measuring
 from hkconv.engine.measuring import (
     LEAST_REPEATS,
     MOST_REPEATS_A_ROUND,
     ROUNDS,
     Timing,
+    ask,
     available_bytes,
     failure_line,
+    header,
     measure,
     peak_resident_bytes,
     peak_rss,
@@ -134,3 +137,22 @@ def test_a_limit_of_the_container_counts(monkeypatch, tmp_path):
 def test_the_reason_is_the_last_line():
     assert failure_line("Traceback\n  here\nValueError: no\n\n") == "ValueError: no"
     assert failure_line("") == ""
+
+
+def test_a_fresh_process_answers_or_says_why_it_does_not():
+    assert ask("builtins:dict", {"a": [1, None]}, limit=60) == {"a": [1, None]}
+    assert ask("builtins:open", {"file": "absent"}, limit=60)["failed"].startswith("FileNotFoundError")
+    assert ask("subprocess:run", {"args": ["sleep", "9"]}, limit=0.5) == {"failed": "was not ready within 0.5 s"}
+
+
+def test_a_result_begins_with_where_and_with_what_it_was_found():
+    found = header("layers", torch.device("cpu"), 3, {"rounds": 2})
+    assert (found["benchmark"], found["device"], found["seed"], found["protocol"]) == (
+        "layers",
+        "cpu",
+        3,
+        {"rounds": 2},
+    )
+    assert found["versions"]["hkconv"] == hkconv.__version__ and found["versions"]["torch"] == torch.__version__
+    assert found["machine"]["memory_bytes"] == total_bytes() and "gpu" not in found["machine"]
+    assert found["machine"]["cores"] >= 1

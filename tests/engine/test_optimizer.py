@@ -29,7 +29,8 @@ def draw_gradients(points, generator):
 
 
 def make_group(**changes):
-    return {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-6, "step": "exp", "capturable": False, **changes}
+    numbers = {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}
+    return {**numbers, "step": "exp", "capturable": False, "maximize": False, **changes}
 
 
 @torch.no_grad()
@@ -273,6 +274,56 @@ def test_euclidean_parameters_equal_torch_adam(dtype, weight_decay, generator):
         assert torch.equal(mine, torchs)
 
 
+def test_every_manifold_parameter_of_a_group_moves_as_it_would_alone(generator):
+    """In one group with matrices and weights; one of them is still without a gradient."""
+    together = [
+        *make_points(generator),
+        geoopt.ManifoldParameter(torch.eye(4, dtype=torch.float64), manifold=geoopt.EuclideanStiefel()),
+        torch.nn.Parameter(torch.randn(3, generator=generator, dtype=torch.float64)),
+        *make_points(generator),
+    ]
+    alone, start = copy.deepcopy(together), [parameter.detach().clone() for parameter in together]
+    optimizers = [RiemannianAdam(together, lr=0.1), *(RiemannianAdam([parameter], lr=0.1) for parameter in alone)]
+    for _ in range(3):
+        for parameter, twin in zip(together[:-1], alone[:-1]):
+            twin.grad = parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        for optimizer in optimizers:
+            optimizer.step()
+    for parameter, twin, before in zip(together[:-1], alone, start):
+        assert not torch.equal(parameter, before)
+        torch.testing.assert_close(parameter.detach(), twin.detach())
+    assert torch.equal(together[-1], start[-1])
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("step", ["exp", "retraction"])
+def test_to_maximize_is_to_minimize_the_negative(step, capturable, generator):
+    """As torch's Adam does for Euclidean parameters, in a group of its own beside one that minimizes."""
+    sphere = torch.nn.functional.normalize(torch.randn(3, 4, generator=generator, dtype=torch.float64))
+    curved = [
+        *make_points(generator, shapes=SHAPES[:1]),
+        geoopt.ManifoldParameter(sphere, manifold=geoopt.Sphere()),
+        geoopt.ManifoldParameter(torch.eye(4, dtype=torch.float64)[:, :2], manifold=geoopt.EuclideanStiefel()),
+    ]
+    # Torch refuses to count on the CPU for Euclidean parameters.
+    flat = [] if capturable else [torch.nn.Parameter(torch.ones(3, dtype=torch.float64))]
+    up, down, beside = [*curved, *flat], copy.deepcopy([*curved, *flat]), make_points(generator, shapes=SHAPES[:1])
+    slopes = [torch.randn(parameter.shape, generator=generator, dtype=torch.float64) for parameter in up]
+
+    def height(parameters):
+        return sum((slope * parameter).sum() for slope, parameter in zip(slopes, parameters))
+
+    groups = [{"params": up, "maximize": True}, {"params": beside}]
+    climber = RiemannianAdam(groups, lr=0.05, step=step, capturable=capturable)
+    other = RiemannianAdam(down, lr=0.05, step=step, capturable=capturable)
+    before, first = height(up).item(), beside[0][:, 0].sum().item()
+    take_steps(climber, lambda: height(up) + beside[0][:, 0].sum(), 4)
+    take_steps(other, lambda: -height(down), 4)
+    assert height(up) > before and beside[0][:, 0].sum() < first
+    for mine, theirs in zip(up, down):
+        assert torch.equal(mine, theirs)
+
+
 def test_a_euclidean_manifold_parameter_is_euclidean(generator):
     start = torch.randn(3, 2, generator=generator)
     mine, plain = geoopt.ManifoldParameter(start.clone()), torch.nn.Parameter(start.clone())
@@ -477,3 +528,9 @@ def test_a_step_on_the_gpu_never_waits_and_equals_the_one_on_the_cpu(capturable)
     # Torch computes 1 - beta^t in float32 when it counts on the device.
     for mine, theirs in zip(module.parameters(), gpu.parameters()):
         torch.testing.assert_close(theirs.detach().cpu(), mine.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_steps_are_counted_on_the_device_for_a_graph_alone():
+    point = geoopt.ManifoldParameter(torch.empty(2, 4, device="meta"), manifold=Lorentz())
+    point.grad = torch.empty(2, 4, device="meta")
+    assert [start_state(point, capturable)["step"].device.type for capturable in (False, True)] == ["cpu", "meta"]
