@@ -14,10 +14,14 @@ from torch import Tensor
 
 from hkconv import __version__
 from hkconv.errors import InputError
+from hkconv.models.allocations import BoundedAllocations
+from hkconv.opening import read_bytes, read_text
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 
 FORMAT_VERSION = 2
+# Bytes that a network may take besides its weights while it is built.
+SLACK = 64 << 20
 # HKN of version 1, which is that of hkconv 0.1.0, had the paper's form alone, and other defaults.
 FIRST_HKN = {"form": "paper", "dropout": 0.0}
 WEIGHTS_FILE = "model.safetensors"
@@ -58,7 +62,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG_FILE
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_text(path))
     except OSError as error:
         raise InputError(f"the checkpoint's configuration cannot be read: {path} ({error.strerror})") from None
     except (ValueError, RecursionError):
@@ -90,8 +94,11 @@ def restore(folder: Path, config: dict[str, Any], build: Callable[..., Network])
         The network with its weights, in evaluation mode on the CPU.
     """
     weights = _read_weights(folder, config)
-    check_sizes(config["config"], sum(tensor.numel() for tensor in weights.values()), folder)
-    model = _built(folder, config, build).to(DTYPES[config["dtype"]])
+    count = sum(tensor.numel() for tensor in weights.values())
+    check_sizes(config["config"], count, folder)
+    with bounded_by(count):
+        model = _built(folder, config, build)
+    model = model.to(DTYPES[config["dtype"]])
     _check_fit(model.state_dict(), weights, folder)
     model.load_state_dict(weights)
     return model.eval()
@@ -110,10 +117,16 @@ def check_sizes(sizes: Mapping[str, Any], count: int, path: Path) -> None:
             raise InputError(f"checkpoint {path} does not fit its configuration: {key} is {value}, weights are {count}")
 
 
+def bounded_by(count: int) -> BoundedAllocations:
+    """Block in which a network of so many weights can be built, and none that is much larger."""
+    # They are made once and drawn once or twice; kernel points and tables of positions are no weights.
+    return BoundedAllocations(16 * count + SLACK, f"the configuration asks for a larger model than of {count} weights")
+
+
 def _read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Tensor]:
     path = folder / WEIGHTS_FILE
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         weights = parse_safetensors(content)
     except OSError as error:
         raise InputError(f"the checkpoint's weights cannot be read: {path} ({error.strerror})") from None

@@ -5,6 +5,7 @@ What a run has trained is loaded from its folder ``MODEL/splitI-seedJ``, and wha
 
 import inspect
 import json
+import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
+from hkconv.atomic import write_bytes
 from hkconv.errors import InputError
 from hkconv.models.checkpoint_files import CONFIG_FILE, WEIGHTS_FILE, pack, read_config, restore
 
@@ -34,7 +36,7 @@ class Pretrained(torch.nn.Module):
         return made
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write ``model.safetensors`` and ``config.json``, without anything that could be run.
+        """Write ``model.safetensors`` and ``config.json``, each atomically, without anything that could be run.
 
         Args:
             folder: made if it is not there; an older network in it is replaced.
@@ -47,10 +49,10 @@ class Pretrained(torch.nn.Module):
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / WEIGHTS_FILE).write_bytes(content)
-            (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"folder {folder} cannot be written to ({error.strerror})") from None
+        write_bytes(folder / WEIGHTS_FILE, content)
+        write_bytes(folder / CONFIG_FILE, f"{json.dumps(config, indent=2)}\n".encode())
 
     @classmethod
     def from_pretrained(cls: type[Network], place: Path | str, *, revision: str | None = None) -> Network:
@@ -64,7 +66,7 @@ class Pretrained(torch.nn.Module):
         Returns:
             The network, in evaluation mode on the CPU.
         """
-        folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), revision)
+        folder = Path(place) if os.path.isdir(place) else _downloaded(str(place), revision)
         config = read_config(folder)
         if config["model"] != cls.registered_name:
             raise InputError(f"checkpoint {place} is of model {config['model']!r}, expected {cls.registered_name!r}")

@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from hkconv.models.baselines.simple_graph import REMEMBERED, SimpleGraph, search
+from hkconv.ops.compiling import njit
 
 
 class DegreeSequences(NamedTuple):

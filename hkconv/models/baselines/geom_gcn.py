@@ -14,7 +14,8 @@ from hkconv.models.baselines.isomap import isomap, latent_neighbors
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
 from hkconv.ops.edge_sums import neighbor_sum
-from hkconv.ops.neighbors import IdentityCache, Neighbors, read_edges
+from hkconv.ops.identity_cache import IdentityCache
+from hkconv.ops.neighbors import Neighbors, read_edges
 
 QUADRANTS = 4
 # Four in the graph, four in the plane, and the node itself.

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
@@ -14,7 +13,7 @@ from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0, lift, log0, oplus
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.nn import HEmbedding
-from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.common import find_activation, full_precision, register_curvature
 from hkconv.nn.embedding import shortened
 from hkconv.ops.edge_sums import (
     at_source,
@@ -69,7 +68,7 @@ class HGCNConv(torch.nn.Module):
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
         out_dim: dimension :math:`n` of the output points.
-        act: activation :math:`\sigma`, a name that PyG's resolver knows, a callable, or None for none.
+        act: activation :math:`\sigma`, one of ``hkconv.nn.common.ACTIVATIONS``, a callable, or None for none.
         dropout: probability of dropping a coordinate of :math:`\log_o x`.
         reach: how far tangent vectors reach, in units of :math:`R`; None for any distance, as in the paper.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
@@ -103,7 +102,7 @@ class HGCNConv(torch.nn.Module):
         if reach is not None and not reach > 0:
             raise InputError(f"reach must be a number above 0 or None, got {reach}")
         self.in_dim, self.out_dim, self.dropout, self.reach = in_dim, out_dim, dropout, reach
-        self.act = None if act is None else activation_resolver(act)
+        self.act = None if act is None else find_activation(act)
         register_curvature(self, curvature)
         self.weight = torch.nn.Parameter(torch.empty(out_dim, in_dim))
         self.bias = torch.nn.Parameter(torch.empty(out_dim))

@@ -99,7 +99,7 @@ class FlatBlock(torch.nn.Module):
     def views(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
         """The three views :math:`y_i` of each node in the order of HKBlock's, ``(N, 3, out_dim)``."""
         found, weight = find_neighbors(edge_index, edge_weight, (x.size(0), x.size(0)))
-        acting = None if weight is None else acting_weight(weight.index_select(0, found.order), found).to(x.dtype)
+        acting = None if weight is None else acting_weight(weight.to(x.dtype).index_select(0, found.order), found)
         mean, share = self._means(x, acting, found)
         differences = mean - share.unsqueeze(-1) * x.unsqueeze(1)
         by_kernel = torch.einsum("ikm,knm->in", differences, self.weight) + share @ self.bias
@@ -127,7 +127,7 @@ class FlatBlock(torch.nn.Module):
         squares = [square_distance(x, x + point, neighbors) for point in self.points.unbind()]
         distance = _root(torch.stack(squares))
         # A neighbour can be at the place of every kernel point where there is but one.
-        distance = effective_weight(distance, distance.sum(0))
+        distance = effective_weight(distance, distance.detach().amax(0))
         return distance / distance.sum(0)
 
     def __repr__(self) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
@@ -12,7 +11,7 @@ from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.nn import HLinear
-from hkconv.nn.common import full_precision, register_curvature
+from hkconv.nn.common import find_activation, full_precision, register_curvature
 from hkconv.ops.edge_sums import neighbor_sum, target_sum
 from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
 
@@ -40,7 +39,7 @@ class HyboNetConv(torch.nn.Module):
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
         out_dim: dimension :math:`n` of the output points.
-        act: activation :math:`\tau`, a name that PyG's resolver knows or a callable.
+        act: activation :math:`\tau`, one of ``hkconv.nn.common.ACTIVATIONS`` or a callable.
         dropout: probability of dropping a coordinate of the activated input.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
@@ -68,7 +67,7 @@ class HyboNetConv(torch.nn.Module):
             raise InputError(f"dropout must lie in [0, 1), got {dropout}")
         self.in_dim, self.out_dim = in_dim, out_dim
         register_curvature(self, curvature)
-        steps = [] if act is None else [activation_resolver(act)]
+        steps = [] if act is None else [find_activation(act)]
         steps += [torch.nn.Dropout(dropout)] if dropout else []
         self.linear = HLinear(in_dim, out_dim, act=torch.nn.Sequential(*steps) if steps else None, curvature=curvature)
 

@@ -3,9 +3,9 @@
 from functools import lru_cache
 
 import numpy as np
-from numba import njit
 
 from hkconv.models.baselines.simple_graph import REMEMBERED, SimpleGraph, search
+from hkconv.ops.compiling import njit
 
 # Up to so many nodes all distances are looked at, beyond it those to so many nodes drawn at random.
 LANDMARKS = 1024

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops
 
-from hkconv.ops.neighbors import IdentityCache
+from hkconv.ops.identity_cache import IdentityCache
 
 _normalized = IdentityCache()
 

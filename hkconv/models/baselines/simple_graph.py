@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from hkconv.ops.compiling import njit
 from hkconv.ops.neighbors import sort_edges
 
 # What is computed of so many graphs is remembered.

@@ -15,7 +15,8 @@ from hkconv.models.baselines.degree_sequences import compare_degrees
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
 from hkconv.ops.edge_sums import at_source, at_target, neighbor_sum, target_max, target_sum
-from hkconv.ops.neighbors import IdentityCache, Neighbors, read_edges
+from hkconv.ops.identity_cache import IdentityCache
+from hkconv.ops.neighbors import Neighbors, read_edges
 
 # As in graph attention networks (Veličković et al. 2018).
 NEGATIVE_SLOPE = 0.2
