@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -109,8 +110,17 @@ def serving(run: Path | Service, *, token: str | None = None, **limits: Any) -> 
 
 
 @contextlib.contextmanager
-def serving_process(run: Path, *options: object, **environment: str) -> Iterator[tuple[str, subprocess.Popen]]:
+def serving_process(
+    run: Path, *options: object, open_files: int | None = None, **environment: str
+) -> Iterator[tuple[str, subprocess.Popen]]:
     """``hkconv serve`` as a process of its own, on a free port. Gives its address and the process."""
+
+    def prepare() -> None:
+        # A shell starts background jobs deaf to Ctrl-C, and their children inherit that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if open_files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+
     command = [*COMMAND, str(run), "--device", "cpu", "--port", "0", *map(str, options)]
     process = subprocess.Popen(
         command,
@@ -118,8 +128,7 @@ def serving_process(run: Path, *options: object, **environment: str) -> Iterator
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
-        # A shell starts background jobs deaf to Ctrl-C, and their children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=prepare,
     )
     try:
         yield _wait_for_address(process), process

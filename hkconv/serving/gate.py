@@ -15,6 +15,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hkconv.errors import InputError
+from hkconv.opening import read_text
 from hkconv.serving.limits import Limits, RefusalError
 
 # Its lines go where uvicorn's go.
@@ -125,7 +126,7 @@ def is_allowed(authorization: bytes | None, token: str) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
         raise InputError(f"token file {path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -218,8 +219,10 @@ class Gate:
         try:
             return await asyncio.wait_for(self._read(receive, refusal), self.limits.max_seconds)
         except TimeoutError:
-            late = RefusalError(408, f"the body must arrive within {self.limits.max_seconds:g} seconds")
-            return b"", refusal or late
+            late = refusal or RefusalError(408, f"the body must arrive within {self.limits.max_seconds:g} seconds")
+            # What still comes would be taken for the body for ever.
+            late.headers = {**(late.headers or {}), "Connection": "close"}
+            return b"", late
 
     async def _sent(self, sending: Awaitable[None]) -> None:
         """Waits for a client that does not read, but not for ever: its place is taken from others."""

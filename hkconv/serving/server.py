@@ -2,15 +2,15 @@
 
 import math
 import socket
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
 
 from hkconv.errors import InputError
+from hkconv.serving.connections import ACCEPTED_AT_ONCE, KEEP_ALIVE, Connections, DigestLogger, TimedConnection
 from hkconv.serving.limits import Limits
 
-# Longer than proxies keep a connection that nobody uses, so that it is not closed here while they send on it.
-KEEP_ALIVE = 75
 # Connections that wait to be accepted; the system may allow fewer.
 BACKLOG = 2048
 
@@ -56,6 +56,30 @@ def is_loopback(listening: socket.socket) -> bool:
     return host == "::1" or host.startswith("127.")
 
 
+class Server(uvicorn.Server):
+    """Server that accepts a few connections at a time, while many can wait for that.
+
+    Args:
+        config: of uvicorn.
+        log: written to its end when the server ends.
+    """
+
+    def __init__(self, config: uvicorn.Config, log: DigestLogger):
+        super().__init__(config)
+        self.log = log
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. asyncio has one number for those that wait and those accepted at once, so the former is set again."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in order."""
+        await super().shutdown(sockets)
+        self.log.write()
+
+
 def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
     """The server of an application; ``run(sockets=[...])`` answers until Ctrl-C, SIGTERM or ``should_exit``, then what
     has been asked so far, and after that does what the signal does to any program.
@@ -67,19 +91,21 @@ def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
     Returns:
         The server.
     """
+    connections = Connections(limits)
     config = uvicorn.Config(
         app,
         # What is tested: other implementations, if they happen to be installed, would be taken by default.
         loop="asyncio",
-        http="h11",
+        http=partial(TimedConnection, connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE,
         # A body and its answer may take as long as each is allowed to.
         timeout_graceful_shutdown=math.ceil(2 * limits.max_seconds),
     )
-    return uvicorn.Server(config)
+    return Server(config, connections.log)

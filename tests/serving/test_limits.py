@@ -10,7 +10,9 @@ from hkconv.serving.limits import LONGEST_MESSAGE, Limits, RefusalError, one_lin
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["max_bytes", "max_nodes", "max_edges", "max_seconds", "max_requests"])
 def test_limits_are_positive(name, value):
-    with pytest.raises(InputError, match=f"{name} must be a positive number, got {value}"):
+    with pytest.raises(
+        InputError, match=rf"{name} must be a (whole )?number (above 0|of at least 1) and at most .*, got {value}"
+    ):
         Limits(**{name: value})
 
 
