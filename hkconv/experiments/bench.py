@@ -29,6 +29,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift
 from hkconv.nn import HKConv
 from hkconv.ops.backends import BACKENDS
+from hkconv.options import COUNT, KERNELS, WIDTH
 
 TARGETS = ("uniform", "power-law")
 # Without a bound, Zipf's first node would take a tenth of all edges, more than hubs of real graphs do.
@@ -80,7 +81,15 @@ def parse_shape(text: str) -> Shape:
         raise InputError(
             f"shape must be four whole numbers N,E,K,n of at least 1, such as 2277,62000,6,16, got {text!r}"
         )
-    return Shape(*map(int, parts))
+    shape = Shape(*map(int, parts))
+    for name, interval in {"nodes": COUNT, "edges": COUNT, "kernels": KERNELS, "dim": WIDTH}.items():
+        interval.check(f"{name} of shape {text}", getattr(shape, name))
+    # Points and their gradients, edges and how they are drawn, weights and theirs.
+    needed = 8 * (shape.nodes * (shape.dim + 5) + 4 * shape.edges + shape.kernels * shape.dim * (shape.dim + 1))
+    room = available_bytes()
+    if room is not None and needed > room:
+        raise InputError(f"shape {text} needs {needed / 1e9:.1f} GB at least, and {room / 1e9:.1f} GB are free")
+    return shape
 
 
 def check_targets(names: tuple[str, ...]) -> tuple[str, ...]:

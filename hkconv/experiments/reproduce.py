@@ -21,6 +21,7 @@ from hkconv.experiments.runtime import RuntimeCell, list_timings, time_epochs
 from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
 from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Execution, TableCell, list_cells
 from hkconv.experiments.training import CellTrainer, Outcome, failure, without_capture
+from hkconv.options import JOBS
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Order:
     recipes: Path = RECIPES
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise InputError(f"jobs must be at least 1, got {self.jobs}")
+        JOBS.check("jobs", self.jobs)
 
 
 class Watcher:

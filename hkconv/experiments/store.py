@@ -22,6 +22,7 @@ from typing import Any
 from hkconv.engine.files import append_json, append_line, make_folder
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
+from hkconv.opening import read_bytes
 from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe
 
 SCHEMA = 1
@@ -220,7 +221,7 @@ def _id(entry: Record) -> str:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that say something, with their numbers from 1."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:

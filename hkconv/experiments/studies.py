@@ -17,13 +17,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.interrupts import Interrupt, held_back
 from hkconv.engine.loop import Epoch
 from hkconv.engine.reproducibility import stream_seed
-from hkconv.errors import InputError
+from hkconv.errors import InputError, is_out_of_memory
 from hkconv.experiments.spaces import Choices, Dimension
 from hkconv.experiments.training import CellTrainer, split_cells
 
@@ -35,7 +33,7 @@ except ImportError as error:
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, Connection, create_engine, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 if TYPE_CHECKING:
@@ -57,6 +55,9 @@ WARM_UP = 0.25
 # How often a storage is opened while other processes make the same tables, and how a database says that they do.
 OPENINGS = 10
 MADE_BY_OTHERS = ("already exists", "duplicate key", "unique constraint")
+
+# How SQLite says that a file's content is not its own any more.
+SPOILT = ("not a database", "malformed")
 
 # How often the sampler may propose what was tried before.
 REDRAWS = 10
@@ -134,6 +135,8 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
     is_sqlite = shown.startswith("sqlite")
     engine = {"connect_args": {"timeout": LOCK_TIMEOUT, "factory": _LoggedConnection}} if is_sqlite else {}
     try:
+        if is_sqlite:
+            _complete_tables(storage, engine)
         return optuna.create_study(
             storage=_open_storage(storage, engine),
             study_name=name,
@@ -144,7 +147,9 @@ def open_study(storage: str, name: str, seed: int, epochs: int) -> Study:
         )
     # Optuna passes on what the driver raises: the file is none, the host is away, the driver is not installed.
     except (SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError, ValueError) as error:
-        raise InputError(f"storage {shown} cannot be used: {_reason(error)}") from None
+        reason = _reason(error)
+        remedy = "; remove the file to begin anew" if any(words in reason for words in SPOILT) else ""
+        raise InputError(f"storage {shown} cannot be used: {reason}{remedy}") from None
 
 
 @contextmanager
@@ -272,8 +277,10 @@ class _Objective:
         try:
             return self._train(trial, chosen)
         # Settings that diverge, do not go together or do not fit into memory are bad, and the sampler shall know it.
-        except (InputError, torch.OutOfMemoryError) as error:
-            trial.set_user_attr("reason", str(error).splitlines()[0])
+        except Exception as error:
+            if not isinstance(error, InputError) and not is_out_of_memory(error):
+                raise
+            trial.set_user_attr("reason", (str(error).splitlines() or [type(error).__name__])[0])
             raise optuna.TrialPruned from None
 
     def _train(self, trial: optuna.Trial, chosen: dict[str, Any]) -> float:
@@ -334,6 +341,37 @@ def _finished_twin(trial: optuna.Trial) -> FrozenTrial | None:
     """Return an earlier trial with the same settings: the same seeds would train the same models again."""
     finished = trial.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((other for other in finished if other.params == trial.params), None)
+
+
+def _complete_tables(storage: str, engine: dict[str, Any]) -> None:
+    """Make the tables and indexes of an SQLite file, all or none; those that a full disk once left out too.
+
+    Optuna makes them one by one, and takes a table for whole that has not got its index. It notes its version last.
+    """
+    file = create_engine(storage, **engine)
+    try:
+        with file.connect() as connection:
+            known = _names(connection)
+            if "version_info" in known and connection.exec_driver_sql("SELECT 1 FROM version_info").first():
+                return
+            made = optuna.storages.RDBStorage("sqlite://")
+            with made.engine.connect() as example:
+                wanted = _names(example)
+            # Others who begin at the same time wait here.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            known = _names(connection)
+            for name, definition in wanted.items():
+                if name not in known:
+                    connection.exec_driver_sql(definition)
+            connection.commit()
+    finally:
+        file.dispose()
+
+
+def _names(connection: Connection) -> dict[str, str]:
+    """The tables and indexes of an SQLite file with their definitions, tables before their indexes."""
+    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    return dict(connection.exec_driver_sql(query).tuples().all())
 
 
 def _open_storage(storage: str, engine: dict[str, Any]) -> optuna.storages.RDBStorage:

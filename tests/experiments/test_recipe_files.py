@@ -186,7 +186,10 @@ def test_settings_go_from_general_to_particular(recipes):
         ({"systems": ["GCN"]}, "systems must hold keys and values"),
         ({"settings": {"hiden_dim": 3}}, "unknown key of settings 'hiden_dim'; did you mean 'hidden_dim'?"),
         ({"settings": {"device": "cpu"}}, "unknown key of settings 'device'"),
-        ({"settings": {"epochs": "many"}}, "epochs must be a whole number of at least 1, got 'many'"),
+        (
+            {"settings": {"epochs": "many"}},
+            "epochs must be a whole number of at least 1 and at most 1000000000, got 'many'",
+        ),
         ({"paper": {"HyboNett": [1, 2]}}, "unknown system of paper 'HyboNett'; did you mean 'HyboNet'?"),
         ({"paper": {"GCN": 70}}, r"paper's figure of 'GCN' must be [mean, deviation] or null, got 70"),
         ({"protocols": {"clear": {}}}, "unknown protocol 'clear'; did you mean 'clean'?"),

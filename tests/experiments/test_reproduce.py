@@ -230,7 +230,7 @@ def test_bad_input_writes_nothing(order, changes, words):
     with pytest.raises(InputError, match=words):
         reproduce(replace(order, **changes))
     assert not order.results.exists()
-    with pytest.raises(InputError, match="jobs must be at least 1, got 0"):
+    with pytest.raises(InputError, match="jobs must be a whole number of at least 1 and at most 1024, got 0"):
         replace(order, jobs=0)
 
 

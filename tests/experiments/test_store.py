@@ -241,6 +241,14 @@ def test_a_training_may_stand_in_two_tables_but_a_time_belongs_to_its_device():
     assert identity(times[0]) != identity(times[1])
 
 
+def test_the_time_of_a_captured_training_is_another_and_its_score_the_same():
+    plain, captured = ({"capture": False}, {"capture": True})
+    times = [record(table="runtime", device="cuda:0", recipe=recipe) for recipe in ({}, plain, captured)]
+    assert identity(times[0]) == identity(times[1]) != identity(times[2])
+    assert len(finished(times)) == 2
+    assert identity(record(recipe=plain)) == identity(record(recipe=captured))
+
+
 def test_failures_are_those_that_have_not_succeeded():
     records = [
         failure(split=0),

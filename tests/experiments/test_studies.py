@@ -5,10 +5,12 @@ import os
 import pwd
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -22,7 +24,7 @@ from hkconv.data import GraphDataset, NodeDataset, Split, hierarchy
 from hkconv.errors import InputError
 from hkconv.experiments import studies, training, tuner
 from hkconv.experiments.pool import SPOILED, Lost
-from hkconv.experiments.studies import MACHINE
+from hkconv.experiments.studies import MACHINE, open_study, sqlite_url
 from hkconv.experiments.tuner import plan_search, run_search
 from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.tasks import building, train_run
@@ -308,6 +310,38 @@ def test_a_damaged_study_is_not_overwritten(tmp_path):
     assert (tmp_path / "study.db").read_text().startswith("this is no database")
 
 
+def test_a_file_that_a_full_disk_left_half_made_is_completed(tmp_path):
+    """Optuna makes tables and indexes one by one: whichever came last, the study is one and has them all."""
+
+    def definitions(path: Path) -> list[str]:
+        with closing(sqlite3.connect(path)) as connection:
+            rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+            return [definition for (definition,) in rows]
+
+    optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/whole.db").engine.dispose()
+    whole = definitions(tmp_path / "whole.db")
+    ends = [number for number, definition in enumerate(whole, start=1) if "INDEX" not in definition]
+    assert 1 in ends and len(ends) < len(whole)
+    for made in (1, ends[len(ends) // 2], ends[-1]):
+        path = tmp_path / f"{made}.db"
+        with closing(sqlite3.connect(path)) as connection:
+            for definition in whole[:made]:
+                connection.execute(definition)
+        for _ in range(2):
+            study = open_study(sqlite_url(path), "one", seed=0, epochs=1)
+        assert study.trials == [] and optuna.get_all_study_names(sqlite_url(path)) == ["one"]
+        assert sorted(definitions(path)) == sorted(whole)
+
+
+def test_a_file_that_is_no_database_any_more_is_told_how_to_do_without(tmp_path):
+    path = tmp_path / "study.db"
+    path.write_bytes(b"spoilt" * 1000)
+    with pytest.raises(InputError, match=r"cannot be used: .*file is not a database; remove the file to begin anew$"):
+        open_study(sqlite_url(path), "one", seed=0, epochs=1)
+    path.write_bytes(b"")
+    assert open_study(sqlite_url(path), "one", seed=0, epochs=1).trials == []
+
+
 def test_studies_of_one_storage_are_told_apart_by_name(tmp_path):
     storage = f"sqlite:///{tmp_path}/shared.db"
     for model in ("mlp", "gcn"):
@@ -320,7 +354,7 @@ def test_studies_of_one_storage_are_told_apart_by_name(tmp_path):
 
 @pytest.mark.parametrize("name", ["trials", "jobs"])
 def test_numbers_that_cannot_be(name, tmp_path):
-    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got -3"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1 and at most [0-9]+, got -3"):
         run_search(plan_search(QUICK.replace(out=str(tmp_path / "search"))), **{name: -3})
     with pytest.raises(InputError, match="a search is for one model, got mlp, gcn"):
         plan_search(QUICK.replace(models=("mlp", "gcn")))

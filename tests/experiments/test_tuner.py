@@ -185,13 +185,22 @@ def test_the_settings_of_our_tables_are_what_the_stored_trials_chose(table):
     "text, words",
     [
         ("trials: 4", "must hold trials, num_splits, space, own, got trials"),
-        ("trials: 0.5\nnum_splits: 1\nspace: {}\nown: {}", "trials must be a whole number of at least 1, got 0.5"),
+        (
+            "trials: 0.5\nnum_splits: 1\nspace: {}\nown: {}",
+            "trials must be a whole number of at least 1 and at most 1000000000, got 0.5",
+        ),
         ("trials: 1\nnum_splits: 1\nspace: {lr: 3}\nown: {}", "a space must hold a list of values for each field"),
-        ("trials: 1\nnum_splits: 1\nspace: {lr: [-1]}\nown: {}", "lr must be a number above 0, got -1"),
+        (
+            "trials: 1\nnum_splits: 1\nspace: {lr: [-1]}\nown: {}",
+            r"lr must be a number above 0 and at most 1e\+20, got -1",
+        ),
         (f"{SPACE}budgets: 3", "budgets must hold trials or num_splits for each name, got 3"),
         (f"{SPACE}budgets: {{clean/txas: {{trials: 1}}}}", "for PROTOCOL or PROTOCOL/DATASET, got 'clean/txas'"),
         (f"{SPACE}budgets: {{clean: {{seeds: 1}}}}", "budget 'clean' must hold trials or num_splits, got 'seeds'"),
-        (f"{SPACE}budgets: {{clean: {{trials: 0}}}}", "trials must be a whole number of at least 1, got 0"),
+        (
+            f"{SPACE}budgets: {{clean: {{trials: 0}}}}",
+            "trials must be a whole number of at least 1 and at most 1000000000, got 0",
+        ),
     ],
 )
 def test_a_wrong_space_is_refused(recipes, text, words):

@@ -177,6 +177,28 @@ def test_pairs_of_one_split_are_its_seeds():
     assert (row["7 difference"], row["8 95 % interval"], row["12 pairs"]) == ("+10.00", "–", "too few")
 
 
+def test_only_splits_that_both_systems_have_are_pairs():
+    """Here the first of one and the last of the other have no partner, in whichever order they stand."""
+    moved = [{**record, "split": record["split"] + 1} for record in GCN]
+    expected = paired_test([0.72, 0.75], [0.69, 0.74], 37 / 87)
+    row, _ = contest(moved[::-1] + TRUE)
+    assert row["12 pairs"] == "2 splits"
+    assert row["7 difference"] == f"{100 * expected.difference:+.2f}" == "+2.00"
+    assert row["10 p paired t"] == f"{expected.p_plain:.3f}"
+    far = [{**record, "split": record["split"] + 2} for record in GCN]
+    row, _ = contest(TRUE + far)
+    assert (row["7 difference"], row["10 p paired t"], row["12 pairs"]) == ("+1.00", "–", "too few")
+
+
+def test_seeds_of_one_split_are_no_pairs_of_splits():
+    """Both are numbered from 0, and mean different things."""
+    seeds = [{**record, "split": 0, "seed": record["split"]} for record in GCN]
+    for records in (TRUE + seeds, [{**record, "split": 0, "seed": record["split"]} for record in TRUE] + GCN):
+        row, _ = contest(records)
+        assert (row["7 difference"], row["12 pairs"]) == ("+1.00", "too few")
+        assert list(row.values())[8:12] == ["–"] * 4
+
+
 @pytest.mark.parametrize("incomplete", ["missing", "failed"])
 def test_a_cell_that_is_not_complete_is_no_choice(incomplete):
     plan = TRUE + LUCKY + GCN + GIN
