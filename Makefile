@@ -1,10 +1,14 @@
-# `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes long, `make docs`
-# builds the documentation.
+# `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes long, `make coverage`
+# and `make mutants` how much the tests notice, `make docs` builds the documentation.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test nightly docs clean
+# The rooms that `make coverage` measures, and the tests that run them.
+COVERED := geometry points ops nn engine data
+COVERING := $(COVERED) testing tasks
+
+.PHONY: demo test nightly coverage mutants docs clean
 
 demo: .venv/.installed
 	$(BIN)/hkconv train
@@ -18,6 +22,16 @@ test: .venv/.installed-dev
 
 nightly: .venv/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m nightly
+
+coverage: .venv/.installed-dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(COVERING:%=tests/%)
+	$(BIN)/coverage combine --quiet
+	for room in $(COVERED); do $(BIN)/coverage report --include="hkconv/$$room/*" || exit; done
+
+# make mutants ROOM=geometry, ROOM=hkconv/engine/optimizer.py or BASE=HEAD~3; without either, what is not committed
+mutants: .venv/.installed-dev
+	$(BIN)/python tests/mutants.py $(ROOM) $(if $(BASE),--base $(BASE)) --count $(or $(COUNT),50)
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
