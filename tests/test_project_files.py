@@ -16,6 +16,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 OF_SEVERAL_MODULES = {
     "cli/test_full_disk.py",
     "cli/test_kills.py",
+    "cli/test_locks.py",
+    "cli/test_memory.py",
     "cli/test_process.py",
     "cli/test_signals.py",
     "models/baselines/test_hyperbolic.py",

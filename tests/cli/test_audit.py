@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from hkconv.data import load
+
 SOUND = {"train": [1, 2, 3], "val": [4], "test": [5, 6]}
 
 
@@ -62,6 +64,16 @@ def test_own_splits(hkconv):
     result = hkconv("audit", "tree", "--split-file", "faulty.json")
     assert result.exit_code == 1
     assert "leak: 50 % of the unique test nodes are train nodes" in result.stdout
+
+
+def test_classes_are_counted_from_the_fewest_to_the_most_over_the_splits(hkconv):
+    labels = load("tree").labels
+    ones, others = (labels == 1).nonzero().flatten().tolist(), (labels != 1).nonzero().flatten().tolist()
+    rest = {"val": others[5:7], "test": [*ones[8:10], others[7]]}
+    splits = [{"train": ones[:count] + others[:5], **rest} for count in (4, 1, 6)]
+    Path("mine.json").write_text(json.dumps(splits))
+    result = hkconv("audit", "tree", "--split-file", "mine.json")
+    assert rows(result.stdout, "class")[1] == ["1", str(len(ones)), "1-6", "0", "2"], result.output
 
 
 @pytest.mark.parametrize(

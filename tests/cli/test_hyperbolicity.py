@@ -78,7 +78,7 @@ def test_ctrl_c_prints_the_bounds(hkconv, monkeypatch):
         (["txas"], "did you mean texas?"),
         (["nothing.csv"], "nothing.csv cannot be read"),
         (["bad.csv"], "bad.csv, line 2: "),
-        (["tree", "--sample", 3], "sample must be at least 4"),
+        (["tree", "--sample", 3], "sample must be a whole number of at least 4"),
         (["texas", "--data", "nowhere"], "nowhere"),
     ],
 )

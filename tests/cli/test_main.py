@@ -33,5 +33,5 @@ def test_version(hkconv):
 def test_usage_errors(hkconv, arguments):
     result = hkconv(*arguments)
     assert result.exit_code == 2
-    assert "Error: " in result.stderr
+    assert "error: " in result.stderr.lower()
     assert "Traceback" not in result.stderr

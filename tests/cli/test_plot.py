@@ -61,13 +61,13 @@ def test_a_damaged_record_is_named(hkconv):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (("kernel-points", 0), "K must be an integer of at least 1, got 0"),
+        (("kernel-points", 0), "sizes must be a whole number of at least 1 and at most 200, got 0"),
         (("kernel-points", 5, "--start", 5), "start must be the number of a kernel point, from 0 to 4"),
         (("kernel-points", "--target", "0.5"), "target must be two numbers with a comma"),
         (("kernel-points", "--target", "3,4"), "norm below 1, got 5"),
         (("kernel-points", "--out", "points.jpg"), "out must end in .svg, .pdf, .png, got points.jpg"),
-        (("convolution", "--kernels", 0), "kernel_size must be at least 1, got 0"),
-        (("views", "--neighbours", 0), "neighbours must be at least 1, got 0"),
+        (("convolution", "--kernels", 0), "kernels must be a whole number of at least 1 and at most 200, got 0"),
+        (("views", "--neighbours", 0), "neighbors must be a whole number of at least 1 and at most 200, got 0"),
         (("repulsion-gradient", 1), "K must be at least 2"),
         (("repulsion-gradient", "--out", "nowhere/a.svg"), "folder nowhere does not exist"),
         (("kernel-scores", "node"), "results results/records has no record of table kernels-node"),

@@ -55,7 +55,7 @@ def test_a_run_is_probed(hkconv, run, treebank, monkeypatch, in_empty_folder):
         (("--layers", "2"), "layers must be 'all' or numbers from 0 to 1, which trained has, got 2"),
         (("--sentences", "0"), "sentences must be numbers of test sentences that the encoder reads, 1 to 20, got 0"),
         (("--sentences", "a few"), "sentences must be numbers such as 4,17, got 'a few'"),
-        (("--seed", "-1"), "seed must be zero or larger, got -1"),
+        (("--seed", "-1"), "seed must be a whole number of at least 0"),
         (("--weights", "worst"), "weights must be one of best, last, average, got 'worst'"),
         (("--device", "gpu"), "device 'gpu' cannot be used"),
     ],

@@ -111,7 +111,7 @@ def test_a_bad_recipe_leaves_everything_as_it_was(hkconv, tiny, old, new, words)
         (("node", "--systems", "HKN,GNC"), "unknown system 'GNC' of these tables"),
         (("node", "--protocol", "pubished"), "unknown protocol 'pubished' of these tables; did you mean 'published'?"),
         (("runtime", "--systems", "K=4"), "unknown system 'K=4' of these tables"),
-        (("node", "--jobs", 0), "jobs must be at least 1, got 0"),
+        (("node", "--jobs", 0), "jobs must be a whole number of at least 1 and at most 1024, got 0"),
         (("node", "--device", "cuda:99"), "device 'cuda:99' cannot be used"),
         (("node", "--device", "cpu", "--capture"), "capture needs a CUDA device"),
         (("node", "--data", "nowhere"), "data root 'nowhere' is not a folder"),

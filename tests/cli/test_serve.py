@@ -53,7 +53,9 @@ def test_a_server_says_what_predict_writes_and_ends_in_order(hkconv, run):
 
 def test_faults_are_one_line_and_exit_code_2(hkconv, run, monkeypatch):
     assert "run must be a folder" in hkconv.fails("serve", "nowhere", "--port", 0)
-    assert "max_nodes must be a positive number, got 0" in hkconv.fails("serve", run, "--max-nodes", 0)
+    assert "max_nodes must be a whole number of at least 1 and at most 1000000000, got 0" in hkconv.fails(
+        "serve", run, "--max-nodes", 0
+    )
     assert "token file nowhere cannot be read" in hkconv.fails("serve", run, "--token-file", "nowhere")
     monkeypatch.setenv("HKCONV_TOKEN", "two words")
     assert "must hold one token" in hkconv.fails("serve", run)

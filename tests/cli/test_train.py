@@ -288,17 +288,20 @@ OF_PAPER = [
     [
         (("tre",), "unknown dataset 'tre': did you mean tree"),
         (("cornell-legacy", "--data", "."), "webkb_legacy/cornell/raw"),
-        (("--kernel-size", 0), "kernel_size must be a whole number of at least 1, got 0"),
-        (("--curvature", 0), "curvature must be a number below 0, got 0.0"),
-        (("--curvature", 2), "curvature must be a number below 0, got 2.0"),
+        (("--kernel-size", 0), "kernel_size must be a whole number of at least 1 and at most 1000, got 0"),
+        (("--curvature", 0), "curvature must be a number of at least -1000000 and at most -1e-06, got 0.0"),
+        (("--curvature", 2), "curvature must be a number of at least -1000000 and at most -1e-06, got 2.0"),
         (("--hidden-dim", 0), "hidden_dim must be"),
         (("--num-layers", 0), "num_layers must be"),
-        (("--dropout", 1), "dropout must be at least 0 and below 1"),
+        (("--dropout", 1), "dropout must be a number of at least 0 and below 1"),
         (
             ("--neighbors", "15", "--num-layers", 3),
             "neighbors must have a number for each of the 3 layers, got 1",
         ),
-        (("--neighbors", "15,0"), "neighbors must be whole numbers such as 15,10, each at least 1 or"),
+        (
+            ("--neighbors", "15,0"),
+            "neighbors must be whole numbers such as 15,10, each of at least 1 and at most 1000000 or",
+        ),
         (
             ("--neighbors", "5,5,5", "--num-layers", 3, "--structure"),
             "neighbors must be none for HKN, which needs the whole graph for",
@@ -330,7 +333,7 @@ def test_bad_input_leaves_nothing(hkconv, in_empty_folder, arguments, words):
     "content, words",
     [
         ("hiden_dim: 3", "unknown key 'hiden_dim' in the recipe; did you mean 'hidden_dim'?"),
-        ("epochs: many", "epochs must be a whole number of at least 1, got 'many'"),
+        ("epochs: many", "epochs must be a whole number of at least 1 and at most 1000000000, got 'many'"),
         ("[1", "is not valid YAML"),
     ],
 )

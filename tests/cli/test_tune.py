@@ -50,7 +50,7 @@ def test_without_write_nothing_but_records_is_written(hkconv, arguments):
     "options, words",
     [
         (("--systems", "GNN"), "unknown system 'GNN' of these tables"),
-        (("--trials", "-1"), "trials must be a whole number of at least 1, got -1"),
+        (("--trials", "-1"), "trials must be a whole number of at least 1 and at most 1000000000, got -1"),
         (("--protocol", "published"), "no recipe of table 'node' has protocol 'published'"),
     ],
 )

@@ -15,11 +15,11 @@ def test_a_recipe_survives_being_written():
         ({"train": None}, "train must be the common beginning of two files' names, got None"),
         ({"model": "hkm"}, "model must be hkn or hybonet"),
         ({"batch_tokens": 100}, "batch_tokens must be at least max_length = 256, got 100"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1"),
         ({"stepz": 3}, "unknown key 'stepz' in the recipe; did you mean 'steps'"),
         ({"model": "bibert"}, "bert must name a folder for the model bibert"),
         ({"model": "hkn", "bert": "x"}, "bert must name a folder for the model bibert, and for no other, got 'x'"),
-        ({"minutes": 0}, "minutes must be a number above 0 or none, got 0"),
+        ({"minutes": 0}, "minutes must be a number above 0 and at most 1000000000 or none, got 0"),
     ],
 )
 def test_what_is_refused(changes, message):

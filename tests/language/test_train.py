@@ -23,7 +23,7 @@ from hkconv.language.beam import BeamSettings
 from hkconv.language.corpus import Corpus
 from hkconv.language.loss import summed_loss
 from hkconv.language.recipe import TranslationRecipe
-from hkconv.language.runs import build_model, load_run
+from hkconv.language.runs import build_model, load_run, write_weights
 from hkconv.language.tokenizer import load_tokenizer, save_tokenizer
 from hkconv.language.train import train_translator
 from hkconv.language.translate import Translator
@@ -177,7 +177,7 @@ def test_sentences_that_are_too_long_are_told_of(tmp_path):
 
 
 def test_divergence_is_one_line_and_keeps_the_last_good_state(tmp_path):
-    recipe = toy_recipe(tmp_path, lr=1e30, warmup=1, validate_every=2, steps=50)
+    recipe = toy_recipe(tmp_path, lr=1e20, warmup=1, validate_every=2, steps=50)
     with pytest.raises(InputError, match=r"became (nan|inf) (in|by) step \d+; first not finite: .* smaller lr"):
         train_translator(recipe)
 
@@ -258,3 +258,13 @@ def test_default_folders_are_in_runs(tmp_path, monkeypatch):
     folders = {train_translator(recipe).folder for _ in range(2)}
     assert len(folders) == 2
     assert all(folder.parent == Path("runs") for folder in folders)
+
+
+def test_weights_that_a_kill_kept_from_being_removed_go_with_the_next_resume(tmp_path):
+    recipe = toy_recipe(tmp_path, keep=1, steps=4, validate_every=2)
+    folder = train_translator(recipe).folder
+    kept = sorted((folder / "weights").iterdir())
+    run = load_run(folder)
+    write_weights(folder, run.model, run.tokenizer, 1, validation_loss=99.0)
+    train_translator(recipe, resume=True)
+    assert sorted((folder / "weights").iterdir()) == kept

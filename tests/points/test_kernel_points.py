@@ -6,6 +6,7 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
+from hkconv.geometry.maps import max_radius
 from hkconv.points import kernel_energy, kernel_points
 
 CURVATURES = [-1.0, -0.3, -2.5]
@@ -140,3 +141,11 @@ def test_bad_input(wrong, message, own_cache):
         kernel_points(**{"K": 3, "dim": 2, **wrong})
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
     assert not own_cache.exists()
+
+
+def test_curvature_may_be_as_strong_as_the_points_can_be_represented():
+    """The limit itself is that of the message; a percent beyond it there is none."""
+    strongest = -(max_radius(torch.float64) ** 2) / 5
+    assert kernel_points(4, 3, 0.999 * strongest).isfinite().all()
+    with pytest.raises(InputError, match=f"curvature must be above {strongest:.0f} for K=4"):
+        kernel_points(4, 3, 1.01 * strongest)

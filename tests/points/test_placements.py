@@ -5,7 +5,7 @@ import torch
 
 from hkconv.geometry import lorentz
 from hkconv.points import kernel_energy, kernel_points
-from hkconv.points.placements import best_simplex, canonical_pose, simplex_energy, simplex_radius
+from hkconv.points.placements import best_simplex, canonical_pose, random_points, simplex_energy, simplex_radius
 from hkconv.points.solvers import best_of_many_starts
 
 
@@ -81,3 +81,9 @@ def test_keeps_lengths_and_angles_and_forgets_rotations():
     assert (posed.triu(1) == 0).all() and (posed.diagonal() >= 0).all()
     rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
     torch.testing.assert_close(canonical_pose(vectors @ rotation), posed)
+
+
+@pytest.mark.parametrize("std", [0.5, 1.0, 2.0])
+def test_random_points_have_the_deviation_asked_for(std):
+    tangent = lorentz.log0(random_points(4000, 2, -0.3, seed=1, std=std), -0.3)[:, 1:]
+    assert tangent.std().item() == pytest.approx(std, rel=0.05)
