@@ -20,6 +20,16 @@ from hkconv.tasks.tasks import NodeTask
 QUICK = ("--epochs", 2, "--num-splits", 2, "--models", "mlp", "--hidden-dim", 4, "--device", "cpu")
 
 
+LONG_NAME = "x" * 5000
+NAMING = ("--models", "--out", "--recipe", "--split-file", "--device", "--resume")
+
+
+@pytest.mark.parametrize("words", [(LONG_NAME,), (f"/{LONG_NAME}",), *((name, LONG_NAME) for name in NAMING)])
+def test_a_name_that_no_system_takes_is_one_line(hkconv, in_empty_folder, words):
+    assert LONG_NAME[:100] in hkconv.fails("train", *words)
+    assert not list(in_empty_folder.iterdir())
+
+
 def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
     result = hkconv("train", *QUICK, "--out", "run")
     assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@ import copy
 import json
 import os
 import pickle
+import resource
 import shutil
 import sys
 from types import SimpleNamespace
@@ -112,6 +113,43 @@ def test_what_cannot_be_loaded(tmp_path):
         HKN.from_pretrained(tmp_path)
     path.write_text(json.dumps([1]))
     with pytest.raises(InputError, match="must hold a JSON object"):
+        HKN.from_pretrained(tmp_path)
+
+
+def rewritten(folder, **options):
+    """Change what the configuration of a saved network says of its options."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "config": {**config["config"], **options}}))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["Module", "Bilinear", "__class__", "softmax", ""])
+def test_only_a_function_of_numbers_is_an_activation(name, tmp_path):
+    HKN(3, 4, 2).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"an activation must be one of relu, .*, got {name!r}") as caught:
+        HKN.from_pretrained(rewritten(tmp_path, hidden_act=name))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"hidden_dim": 2000, "kernel_size": 900}, {"num_classes": 2000, "num_layers": 2000, "hidden_dim": 2000}]
+)
+def test_a_small_file_cannot_ask_for_a_large_network(sizes, tmp_path):
+    """Each size is below the number of weights, their product is gigabytes."""
+    HKN(100, 8, 2).save_pretrained(tmp_path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=r"asks for a larger model than of [0-9]+ weights"):
+        HKN.from_pretrained(rewritten(tmp_path, **sizes))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name, tmp_path):
+    HKN(3, 4, 2).save_pretrained(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=rf"{name} \(not a regular file\)"):
         HKN.from_pretrained(tmp_path)
 
 

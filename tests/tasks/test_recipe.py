@@ -265,6 +265,14 @@ ODD = [
 SOUND = "dataset: tree\nlr: 1e-3\nmodels: [mlp, gcn]\nact: none\n"
 
 
+@pytest.mark.parametrize("content", ["a: " + "[" * 100_000, "a: " + "{a: " * 100_000, "- " * 100_000 + "a"])
+def test_nests_end_where_no_recipe_goes(tmp_path, content):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"recipe \S+ nests its values more than 20 deep in line 1$"):
+        read_recipe_file(path)
+
+
 @fuzzed(
     content=damaged(SOUND.encode()) | st.lists(st.sampled_from([*WORDS, *ODD]), max_size=8).map("".join).map(str.encode)
 )

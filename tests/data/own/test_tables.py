@@ -78,6 +78,16 @@ def test_names_must_be_there_once(tmp_path):
         table.refuse_others("a", "z")
 
 
+def test_two_hundred_thousand_columns_are_compared_once_each(tmp_path):
+    names = [f"c{number}" for number in range(200_000)]
+    assert len(read_table(written(tmp_path, ",".join(names) + "\n" + ",".join(["1"] * len(names)))).columns) == len(
+        names
+    )
+    path = written(tmp_path, ",".join([*names, "c7"]) + "\n")
+    with refused(path, ", line 1, column c7 is there twice"):
+        read_table(path)
+
+
 def test_parquet_gives_what_csv_gives(tmp_path):
     parquet.write_table(
         pyarrow.table(
