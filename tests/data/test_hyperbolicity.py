@@ -250,6 +250,14 @@ def test_reported_bounds_close_in_on_the_result(monkeypatch):
     assert {report.share for report in reports} != {1.0}
 
 
+@pytest.mark.parametrize("name", ["long and narrow", "cycle and chords", "cubic"])
+def test_all_distances_bound_the_result_by_half_of_the_largest(name):
+    graph, reports = RANDOM_GRAPHS[name](), []
+    found = delta_of(graph, report=reports.append)
+    (upper,) = {report.upper for report in reports if report.stage == "far-apart pairs"}
+    assert found.delta <= upper == networkx.diameter(graph) // 2
+
+
 def test_ctrl_c_is_not_swallowed():
     def interrupt(progress):
         raise KeyboardInterrupt

@@ -8,10 +8,11 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from torch_geometric.data import Data, extract_zip
 
-from hkconv.data.sources import Source, airport, planetoid, read_source, tu, webkb
+from hkconv.data.sources import Source, airport, hgcn_disease, planetoid, read_source, tu, webkb
 from hkconv.errors import InputError
 
 FOLDER = "family/raw"
@@ -123,6 +124,30 @@ def test_array_files_are_never_unpickled(tmp_path):
     np.savez(folder / "airport.npz", edges=pickled, node_features=pickled, node_labels=pickled)
     with pytest.raises(InputError, match=r"could not be read \(ValueError: Object arrays cannot be loaded"):
         read_source(airport(), tmp_path, "airport")
+
+
+def write_disease(root, edges, labels):
+    folder = root / "hgcn" / "disease_nc"
+    folder.mkdir(parents=True)
+    (folder / "disease_nc.edges.csv").write_text("".join(f"{one},{other}\n" for one, other in edges))
+    scipy.sparse.save_npz(folder / "disease_nc.feats.npz", scipy.sparse.csr_matrix(np.eye(len(labels))[::-1]))
+    np.save(folder / "disease_nc.labels.npy", labels)
+
+
+@pytest.mark.parametrize("edges", [[(0, 1)], [(0, 1), (2, 0), (2, 3)]], ids=["one edge", "a path"])
+def test_edges_of_a_disease_lead_both_ways_between_nodes_with_their_features_and_labels(tmp_path, edges):
+    nodes = len(edges) + 1
+    write_disease(tmp_path, edges, np.arange(nodes) % 2)
+    (graph,) = read_source(hgcn_disease("disease_nc"), tmp_path, "disease-nc")
+    assert sorted(map(tuple, graph.edge_index.t().tolist())) == sorted([*edges, *(pair[::-1] for pair in edges)])
+    assert graph.x.tolist() == np.eye(nodes)[::-1].tolist() and graph.x.dtype == torch.float32
+    assert graph.y.tolist() == [0, 1, 0, 1][:nodes]
+
+
+def test_labels_of_a_disease_are_never_unpickled(tmp_path):
+    write_disease(tmp_path, [(0, 1)], np.array([{}, {}], dtype=object))
+    with pytest.raises(InputError, match=r"could not be read \(ValueError: Object arrays cannot be loaded"):
+        read_source(hgcn_disease("disease_nc"), tmp_path, "disease-nc")
 
 
 class Bomb:

@@ -29,6 +29,12 @@ def test_a_digest_changes_with_whatever_a_model_sees():
     assert own.graphs_digest() == replace(made(), labels=["y", "x"], place="there").graphs_digest()
 
 
+def test_graphs_are_weighted_where_their_edges_have_weights():
+    assert made().is_weighted is True
+    assert made(edge_weight=torch.zeros(1)).is_weighted is True
+    assert made(edge_weight=None).is_weighted is False
+
+
 def test_labels_and_splits_have_a_digest_of_their_own():
     own = made()
     split = {"train": torch.tensor([0]), "val": torch.tensor([1]), "test": torch.tensor([], dtype=torch.int64)}
