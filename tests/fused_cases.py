@@ -56,13 +56,13 @@ def random_edges(sources, targets, edges, seed=0):
     return torch.stack([torch.randint(count, (edges,), generator=generator) for count in (sources, targets)])
 
 
-def outputs_and_gradients(problem: Problem, backend: str, dtype=torch.float64, device="cpu"):
+def outputs_and_gradients(problem: Problem, backend: str, dtype=torch.float64, device="cpu", create_graph=False):
     """Points, masses and the gradient of every leaf, computed by ``"reference"`` or ``"fused"``."""
     leaves = {name: value.to(device, dtype).detach().requires_grad_() for name, value in problem.leaves.items()}
     graph = neighbors(problem.edge_index.to(device), problem.size)
     out, mass = _aggregate(backend, leaves, graph, problem.relative)
     loss = sum((value * grad.to(value)).sum() for value, grad in zip((out, mass), problem.grads))
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, create_graph=create_graph)
     gradients = {
         name: torch.zeros_like(leaf) if grad is None else grad for (name, leaf), grad in zip(leaves.items(), found)
     }

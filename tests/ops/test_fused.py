@@ -10,12 +10,13 @@ import sys
 import pytest
 import torch
 from fused_cases import make_problem, outputs_and_gradients, random_edges, relative_error
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift, ominus
 from hkconv.nn import HKConv
 from hkconv.ops import chunks, fused
-from hkconv.ops.neighbors import neighbors
+from hkconv.ops.neighbors import Neighbors, neighbors
 
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 VALUE_TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
@@ -288,6 +289,30 @@ def test_second_derivatives_equal_those_of_the_reference(options):
     assert relative_error(*found) < 1e-9
 
 
+@pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "equal"])
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
+def test_gradients_to_be_differentiated_again_are_the_same(relative, weighted):
+    """Of targets with no edge, one edge, several, and several of which only one weighs anything."""
+    edge_index = torch.tensor([[0, 1, 2, 3, 4, 0, 1], [1, 2, 2, 2, 3, 3, 3]])
+    problem = make_problem(edge_index, (5, 4), K=3, m=4, n=5, weighted=weighted, relative=relative)
+    if weighted:
+        problem.leaves["edge_weight"][-2:] = 0
+    expected = outputs_and_gradients(problem, "fused")[2]
+    for name, gradient in outputs_and_gradients(problem, "fused", create_graph=True)[2].items():
+        assert relative_error(gradient.detach(), expected[name]) < 1e-9, name
+
+
+@pytest.mark.parametrize("k", [-1.0, -0.25, -4.0])
+def test_layer_of_fixed_curvature_gives_the_same_by_every_backend(k, dtype):
+    conv, x, edge_index = make_layer(curvature=k)
+    conv, x = conv.to(dtype), lift(x[:, 1:].to(dtype), k)
+    out = {}
+    for backend in ("cpu", "reference"):
+        conv.backend = backend
+        out[backend] = conv(x, edge_index).detach()
+    assert relative_error(out["cpu"], out["reference"]) < VALUE_TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize("options", [{}, {"relative": False}, {"mass": True}, {"root": True}], ids=str)
 def test_layer_gives_the_same_by_every_backend(options, dtype, device):
     conv, x, edge_index = make_layer(**options)
@@ -367,6 +392,28 @@ def call_arguments(weighted=True, relative=True):
 @pytest.mark.parametrize("weighted", [True, False])
 def test_operator_keeps_torchs_rules(weighted):
     torch.library.opcheck(torch.ops.hkconv.hk_conv, call_arguments(weighted))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_operator_of_the_gradients_keeps_torchs_rules(weighted):
+    arguments = [value.detach() if torch.is_tensor(value) else value for value in call_arguments(weighted)]
+    out, mass = torch.ops.hkconv.hk_conv(*arguments)
+    gradients = (torch.randn_like(out), torch.randn_like(mass))
+    torch.library.opcheck(torch.ops.hkconv.hk_conv_backward, (*arguments, out, mass, *gradients, True))
+
+
+def test_a_record_of_what_is_done_to_tensors_can_be_played_for_others():
+    *first, relative = call_arguments()
+    first = [value.detach() for value in first]
+    split = len(fused.Inputs._fields)
+
+    def aggregate(*values):
+        return fused.hk_conv(fused.Inputs(*values[:split]), Neighbors(*values[split:]), relative)
+
+    record = make_fx(aggregate, tracing_mode="fake")(*first)
+    second = [value * 1.1 if value.is_floating_point() else value for value in first]
+    for found, expected in zip(record(*second), aggregate(*second)):
+        assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_compiles_and_exports_as_one_graph():

@@ -14,6 +14,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models import HGCNConv, HyboNetConv
 from hkconv.nn import HKConv
+from hkconv.ops import chunks
 from hkconv.ops import neighbors as module
 from hkconv.ops.neighbors import flip, neighbors_with_loops, read_edges, read_neighbors, with_loops
 
@@ -546,6 +547,31 @@ def test_compiled_layers_refuse_indices_outside_of_the_graph_and_weights_that_no
     for bad in (-1.0, torch.inf, torch.nan):
         with pytest.raises(RuntimeError, match="edge_weight"):
             compiled(x, edge_index, weight.index_fill(0, torch.tensor([4]), bad))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 3), (1, 4)], ids=str)
+def test_until_a_late_refusal_is_heard_no_index_reaches_out_of_the_graph(size, monkeypatch):
+    """What is recorded, compiled or captured, may read the structure before its assertion is looked at."""
+    refused = []
+    monkeypatch.setattr(module, "_is_deferred", lambda values: True)
+    monkeypatch.setattr(torch, "_assert_async", lambda holds, words: refused.append(not holds))
+    found = hkconv.neighbors(torch.tensor([[0, -1, 7, 0, 1], [0, 0, 1, -1, 7]]), size)
+    assert refused == [True, True]
+    expected = [[0, 0, 7, 0, 1], [0, 0, 1, 0, 7]]
+    source, target = ([min(index, count - 1) for index in row] for row, count in zip(expected, size))
+    assert_structure(found, source, target, size)
+
+
+def test_a_structure_lists_every_hub_and_no_room_for_others(monkeypatch):
+    """As on a GPU, where neighborhoods are cut into chunks."""
+    monkeypatch.setattr(module, "_chunks", chunks.chunks_of)
+    monkeypatch.setattr(chunks, "SHORTEST", 4)
+    monkeypatch.setattr(chunks, "LONGEST", 4)
+    target = [0] * 9 + [1] * 4 + [3] * 5
+    source = list(range(18))
+    found = hkconv.neighbors(torch.tensor([source, target]), (18, 5))
+    assert found.target_hubs.tolist() == [[0, 0, 3], [3, 3, 5]]
+    assert found.source_hubs.tolist() == []
 
 
 @ignore_beta_warnings
