@@ -302,6 +302,15 @@ def test_gradients_to_be_differentiated_again_are_the_same(relative, weighted):
         assert relative_error(gradient.detach(), expected[name]) < 1e-9, name
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_a_search_for_nan_finds_none_in_gradients_to_be_differentiated_again():
+    """Not even where they lead nowhere, at targets without an edge."""
+    problem = make_problem(torch.tensor([[0, 1], [1, 1]]), (3, 3), K=3, m=4, n=5, weighted=True)
+    with torch.autograd.detect_anomaly():
+        found = outputs_and_gradients(problem, "fused", create_graph=True)[2]
+    assert all(gradient.isfinite().all() for gradient in found.values())
+
+
 @pytest.mark.parametrize("k", [-1.0, -0.25, -4.0])
 def test_layer_of_fixed_curvature_gives_the_same_by_every_backend(k, dtype):
     conv, x, edge_index = make_layer(curvature=k)
