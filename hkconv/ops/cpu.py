@@ -897,6 +897,7 @@ def gradients(
     source, source_product = (_added(copies) for copies in zip(*to_sources))
     target, target_product, weight = to_target
     time, scale, points = (of_chunks.sum(0) for of_chunks in shared)
+    points = points if points_too else points.ravel()
     bias = source_product.sum(0)
     found = source, target, source_product, target_product, bias, time, scale, points, weight
     return EdgeGradients(*(torch.from_numpy(array) for array in found))

@@ -404,11 +404,12 @@ def test_operator_keeps_torchs_rules(weighted):
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_operator_of_the_gradients_keeps_torchs_rules(weighted):
+@pytest.mark.parametrize("points_too", [True, False])
+def test_operator_of_the_gradients_keeps_torchs_rules(weighted, points_too):
     arguments = [value.detach() if torch.is_tensor(value) else value for value in call_arguments(weighted)]
     out, mass = torch.ops.hkconv.hk_conv(*arguments)
     gradients = (torch.randn_like(out), torch.randn_like(mass))
-    torch.library.opcheck(torch.ops.hkconv.hk_conv_backward, (*arguments, out, mass, *gradients, True))
+    torch.library.opcheck(torch.ops.hkconv.hk_conv_backward, (*arguments, out, mass, *gradients, points_too))
 
 
 def test_a_record_of_what_is_done_to_tensors_can_be_played_for_others():
