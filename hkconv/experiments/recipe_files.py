@@ -43,7 +43,7 @@ from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError, did_you_mean
 from hkconv.models import MODELS
-from hkconv.models.options import HKNOptions
+from hkconv.models.options import foreign_options
 from hkconv.models.tasks import TASKS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 
@@ -348,8 +348,8 @@ def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) ->
         raise InputError(f"system {label!r}: model {model!r} has no {task} task, which dataset {dataset!r} is for")
     settings = _settings({key: value for key, value in given.items() if key != "model"}, f"system {label!r}")
     for key in (*settings, *(name for found in tuned.values() for name in found)):
-        if key in HKNOptions.options() and model != "hkn":
-            raise InputError(f"system {label!r}: {key} is a setting of model 'hkn', not of {model!r}")
+        if key in foreign_options(model):
+            raise InputError(f"system {label!r}: {key} is no setting of model {model!r}")
     return System(model, settings, tuned)
 
 

@@ -21,7 +21,7 @@ from hkconv.data.catalog import CATALOG
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
-from hkconv.models.options import HKNOptions
+from hkconv.models.options import OWN_OPTIONS, ModelOptions, foreign_options
 from hkconv.options import COUNT, REPEATS, rule_of
 from hkconv.tasks.recipe import make_recipe, read_recipe_file
 from hkconv.tasks.tasks import Dataset
@@ -77,26 +77,28 @@ WIDE_NUMBERS: Space = {
     # So small a penalty that the least of it stands for none.
     "weight_decay": Range(1e-6, 1e-1, log=True),
     "dropout": Range(0.0, 0.9),
+    "alpha": Range(0.0, 1.0),
+    "theta": Range(0.1, 2.0),
 }
 
 
-def _grid(dataset: Dataset) -> Space:
+def _grid(model: str, dataset: Dataset) -> Space:
     return PAPER_GRID
 
 
-def _wide(dataset: Dataset) -> Space:
-    """Numbers in wide ranges, every lever of HKN, and both readings of the edges where the graph has one-way ones."""
-    space = {**WIDE_NUMBERS, **_levers()}
+def _wide(model: str, dataset: Dataset) -> Space:
+    """Numbers in wide ranges, every lever of the model, and both readings of edges where the graph has one-way ones."""
+    space = {**WIDE_NUMBERS, **_levers(model)}
     if isinstance(dataset, NodeDataset) and dataset.graph.is_directed():
         space["undirected"] = Choices((True, False))
     return space
 
 
-SPACES: dict[str, Callable[[Dataset], Space]] = {"grid": _grid, "wide": _wide}
+SPACES: dict[str, Callable[[str, Dataset], Space]] = {"grid": _grid, "wide": _wide}
 
 
 def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] = ()) -> Space:
-    """Return the space of that name for one model: a baseline's lacks HKN's own fields and is otherwise the same.
+    """Return the space of that name for one model: the same for all but for options that others do not have.
 
     Args:
         name: ``"grid"``, the paper's, or ``"wide"``.
@@ -109,8 +111,8 @@ def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] =
     """
     if name not in SPACES:
         raise InputError(f"space must be {' or '.join(SPACES)}, got {name!r}")
-    foreign = () if model == "hkn" else tuple(HKNOptions.options())
-    space = {key: values for key, values in SPACES[name](dataset).items() if key not in (*fixed, *foreign)}
+    left_out = {*fixed, *foreign_options(model)}
+    space = {key: values for key, values in SPACES[name](model, dataset).items() if key not in left_out}
     if not space:
         raise InputError(f"nothing is left to search: every field of space {name!r} is given")
     return space
@@ -123,18 +125,18 @@ def describe_space(space: Space) -> dict[str, Any]:
     }
 
 
-def _levers() -> Space:
-    """HKN's switches and words, from the rules of the recipe: a lever that is added there is searched."""
+def _levers(model: str) -> Space:
+    """A model's switches and words, from the rules of the recipe: a lever that is added there is searched."""
     space: Space = {}
-    for entry in HKNOptions.options().values():
-        rule = rule_of(entry)
-        if entry.name in VARIANT_FIELDS:
+    for name in OWN_OPTIONS.get(model, ()):
+        rule = rule_of(ModelOptions.options()[name])
+        if name in VARIANT_FIELDS:
             continue
         if rule.kind is bool:
-            space[entry.name] = Choices((False, True))
+            space[name] = Choices((False, True))
         elif rule.choices:
-            has_none = rule.optional and entry.name not in FIELDS_BY_FORM
-            space[entry.name] = Choices((None, *rule.choices) if has_none else rule.choices)
+            has_none = rule.optional and name not in FIELDS_BY_FORM
+            space[name] = Choices((None, *rule.choices) if has_none else rule.choices)
     return space
 
 

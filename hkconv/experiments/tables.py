@@ -8,7 +8,7 @@ from hkconv.engine.step import batches_return
 from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import NOT_KEPT, RUNTIME, SCHEMA, Record, identity, training_identity
-from hkconv.models.options import HKNOptions
+from hkconv.models.options import foreign_options
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.summary import Cell
 
@@ -144,7 +144,7 @@ def list_cells(
 
 def kept_fields(recipe: Recipe) -> dict[str, Any]:
     """Return what a record keeps of a training recipe: the fields that its model uses."""
-    left_out = NOT_KEPT if recipe.model.models == ("hkn",) else {*NOT_KEPT, *HKNOptions.options()}
+    left_out = NOT_KEPT | foreign_options(recipe.model.models[0])
     # A time depends on it.
     kept = {**recipe.identity(), "capture": recipe.runtime.capture}
     return {name: value for name, value in kept.items() if name not in left_out}

@@ -7,6 +7,7 @@ from hkconv.options import (
     CURVATURE,
     KERNELS,
     LAYERS,
+    POSITIVE,
     RATE,
     WIDTH,
     Interval,
@@ -52,7 +53,10 @@ class HKNOptions(Options):
         optional=True,
     )
     norm: str | None = choice(
-        None, ("batch", "layer", "none"), "HKN: normalisation in every layer; of views batch.", optional=True
+        None,
+        ("batch", "layer", "none"),
+        "HKN, GCN, GAT, GraphSAGE, ACM-GCN, Dir-GNN: normalisation in every layer; of views batch.",
+        optional=True,
     )
     hidden_act: str | None = choice(
         None, ("relu", "none"), "HKN: activation after every layer; of views relu.", optional=True
@@ -65,8 +69,36 @@ class HKNOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaselineOptions(Options):
+    """Options that some baselines have, by the names of their arguments; None stands for the baseline's default."""
+
+    residual: bool = flag(False, "GCN, GAT, GraphSAGE, ACM-GCN, Dir-GNN: add a linear map of its input to every layer.")
+    alpha: float | None = number(
+        None,
+        Interval(0.0, 1.0),
+        "GCNII: share of the first layer, 0.1 by default. Dir-GNN: share of out-edges, 0.5 by default.",
+        optional=True,
+    )
+    theta: float = number(0.5, POSITIVE, "GCNII: strength of the linear maps.")
+
+
+# Options of single models, besides those that every model has.
+OWN_OPTIONS: dict[str, tuple[str, ...]] = {
+    "hkn": tuple(HKNOptions.options()),
+    **dict.fromkeys(("gcn", "gat", "graphsage", "acm-gcn"), ("norm", "residual")),
+    "gcnii": ("alpha", "theta"),
+    "dir-gnn": ("norm", "residual", "alpha"),
+}
+
+
+def foreign_options(model: str) -> set[str]:
+    """Return the names of the options that other models have and this one does not."""
+    return {*HKNOptions.options(), *BaselineOptions.options()}.difference(OWN_OPTIONS.get(model, ()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Models to train, what all of them can be told, and what HKN alone can be."""
+    """Models to train, what all of them can be told, and what some can be."""
 
     models: tuple[str, ...] = rule_field(
         DEFAULT_MODELS,
@@ -76,8 +108,14 @@ class ModelOptions(Options):
     num_layers: int = whole(2, LAYERS, "Number of layers.")
     dropout: float = number(0.5, RATE, "Dropout rate.")
     hkn: HKNOptions = field(default_factory=HKNOptions)
+    baselines: BaselineOptions = field(default_factory=BaselineOptions)
 
     def arguments(self, model: str) -> dict[str, object]:
         """The arguments of a model's constructor that are options, by their names."""
-        shared = {name: value for name, value in vars(self).items() if name not in ("models", "hkn")}
-        return {**shared, **vars(self.hkn)} if model == "hkn" else shared
+        left_out = {"models", *foreign_options(model)}
+        # None is a word of HKN's, and of a baseline's the default.
+        return {
+            name: value
+            for name, value in self.flat().items()
+            if name not in left_out and (value is not None or model == "hkn")
+        }

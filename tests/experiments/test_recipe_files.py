@@ -172,7 +172,7 @@ def test_settings_go_from_general_to_particular(recipes):
         ),
         (
             {"systems": {"GCN": {"model": "gcn", "root": True}}, "datasets": {"tree": {}}},
-            "root is a setting of model 'hkn', not of 'gcn'",
+            "root is no setting of model 'gcn'",
         ),
         (
             {"systems": {"GCN": {"model": "gcn", "lrr": 1}}, "datasets": {"tree": {}}},
@@ -280,7 +280,7 @@ def test_what_was_tuned_for_a_protocol_is_for_it_alone(recipes):
         ("clean: {GNN: {lr: 0.1}}", "unknown system in tuned 'GNN'; did you mean 'GCN'"),
         ("cleen: {GCN: {lr: 0.1}}", "unknown protocol of tree in tuned 'cleen'"),
         ("clean: {GCN: {lr: 0}}", "lr must be a number above 0"),
-        ("clean: {GCN: {kernel_size: 3}}", "kernel_size is a setting of model 'hkn'"),
+        ("clean: {GCN: {kernel_size: 3}}", "kernel_size is no setting of model 'gcn'"),
     ],
 )
 def test_a_wrong_tuned_file_is_refused(recipes, text, words):

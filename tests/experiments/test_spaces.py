@@ -33,7 +33,7 @@ def test_the_grid_is_the_papers(tree):
 
 @pytest.mark.parametrize("name", ["grid", "wide"])
 def test_a_baseline_has_the_same_space_but_for_what_only_hkn_has(name, tree):
-    ours, theirs = make_space(name, "hkn", tree), make_space(name, "gcn", tree)
+    ours, theirs = make_space(name, "hkn", tree), make_space(name, "mlp", tree)
     assert theirs == {key: values for key, values in ours.items() if key not in HKNOptions.options()}
     assert "kernel_size" in ours.keys() - theirs.keys()
 
@@ -47,6 +47,20 @@ def test_the_wide_space_has_the_levers_that_a_recipe_knows(tree):
         rule = entry.metadata["rule"]
         if rule.kind is bool or rule.choices:
             assert (name in space) == (name not in ("form", "points", "relative"))
+
+
+def test_the_wide_space_has_the_options_that_a_baseline_takes(tree):
+    own = {
+        model: make_space("wide", model, tree).keys() - make_space("wide", "mlp", tree).keys()
+        for model in ("gcn", "gcnii", "dir-gnn", "hkn-flat")
+    }
+    assert own == {
+        "gcn": {"norm", "residual"},
+        "gcnii": {"alpha", "theta"},
+        "dir-gnn": {"norm", "residual", "alpha"},
+        "hkn-flat": set(),
+    }
+    assert make_space("wide", "gcn", tree)["norm"] == Choices(("batch", "layer", "none"))
 
 
 def test_none_is_a_value_where_it_is_none_of_the_words(tree):

@@ -89,6 +89,25 @@ def test_every_option_of_hkn_is_reached():
     }
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "gmt"])
+def test_a_model_is_given_the_options_that_it_takes_and_no_others(name):
+    """Whatever a recipe says of others; what it leaves open is the model's own default."""
+    dataset = load_dataset(make_recipe(num_splits=1))
+    recipe = make_recipe(norm="layer", residual=True, alpha=0.3, theta=2.0, hidden_dim=8)
+    config, left_open = model_config(recipe, name, dataset), model_config(make_recipe(), name, dataset)
+    create(name, **config)
+    create(name, **left_open)
+    own = {key: config[key] for key in ("norm", "residual", "alpha", "theta") if key in config}
+    both = {"norm": "layer", "residual": True}
+    assert own == {
+        **dict.fromkeys(("gcn", "gat", "graphsage", "acm-gcn"), both),
+        "gcnii": {"alpha": 0.3, "theta": 2.0},
+        "dir-gnn": {**both, "alpha": 0.3},
+        "hkn": {"norm": "layer"},
+    }.get(name, {})
+    assert name == "hkn" or None not in left_open.values()
+
+
 def test_none_is_a_word_of_its_own():
     """Where None is what the form has, and where the form is told to have nothing."""
     dataset = load_dataset(make_recipe(num_splits=1))

@@ -1,14 +1,17 @@
 """The graph attention network of Veličković et al. (2018)."""
 
+from itertools import pairwise
+
 import torch
-import torch_geometric.nn as pyg_nn
 from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.nn import GATConv
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.convolutional import Convolutional
 
 
-class GAT(Baseline):
+class GAT(Convolutional):
     r"""A graph attention network of :math:`L` layers with :math:`K` heads, each
 
     .. math::
@@ -19,7 +22,7 @@ class GAT(Baseline):
     of its heads, :math:`\frac 1K \sum_k h^{(k)} + b`. Dropout acts on the input of every layer and on :math:`\alpha`.
     A self loop that is there already is not doubled; edges have no weights.
 
-    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`, and
+    Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`, and
 
     Args:
         heads: the number :math:`K`, in all layers; with more than one layer it must divide ``hidden_dim``, the width of
@@ -30,19 +33,13 @@ class GAT(Baseline):
     # PyG takes self loops out in every pass, and how many edges are left only the GPU knows.
     needs_host = True
 
-    def build(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        heads: int = 8,
-    ) -> torch.nn.Module:
-        if heads < 1 or (num_layers > 1 and hidden_dim % heads):
-            raise InputError(f"heads must be at least 1 and divide hidden_dim, got {heads} heads for {hidden_dim}")
-        return pyg_nn.GAT(in_features, hidden_dim, num_layers, out_features, dropout, act="elu", heads=heads)
+    def convolutions(self, widths: list[int], dropout: float, *, heads: int = 8) -> torch.nn.Module:
+        *hidden, last = pairwise(widths)
+        if heads < 1 or any(width % heads for _, width in hidden):
+            raise InputError(f"heads must be at least 1 and divide hidden_dim, got {heads} heads for {widths[1]}")
+        convs = [GATConv(width, out // heads, heads, dropout=dropout) for width, out in hidden]
+        convs.append(GATConv(*last, heads, concat=False, dropout=dropout))
+        return torch.nn.ModuleDict({"convs": torch.nn.ModuleList(convs)})
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        return self.network(x, edge_index)
+    def activation(self, x: Tensor) -> Tensor:
+        return F.elu(x)

@@ -1,13 +1,14 @@
 """The graph convolutional network of Kipf and Welling (2017), the plainest network that does see edges."""
 
+from itertools import pairwise
+
 import torch
-import torch_geometric.nn as pyg_nn
-from torch import Tensor
+from torch_geometric.nn import GCNConv
 
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.convolutional import Convolutional
 
 
-class GCN(Baseline):
+class GCN(Convolutional):
     r"""A graph convolutional network of :math:`L` layers,
 
     .. math::
@@ -15,13 +16,8 @@ class GCN(Baseline):
         \tilde H = \operatorname{dropout}(H), \quad \hat A = A + I, \quad \hat D_{ii} = \textstyle\sum_j \hat A_{ij},
 
     without the activation in the last layer, followed by :class:`~hkconv.models.baselines.baseline.TaskHead`.
-    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
+    Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`.
     """
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        return pyg_nn.GCN(in_features, hidden_dim, num_layers, out_features, dropout=dropout)
-
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        return self.network(x, edge_index, edge_weight)
+    def convolutions(self, widths: list[int], dropout: float) -> torch.nn.Module:
+        return torch.nn.ModuleDict({"convs": torch.nn.ModuleList(GCNConv(*pair) for pair in pairwise(widths))})

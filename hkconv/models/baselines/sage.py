@@ -6,10 +6,10 @@ import torch
 import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.convolutional import Convolutional
 
 
-class GraphSAGE(Baseline):
+class GraphSAGE(Convolutional):
     r"""GraphSAGE of :math:`L` layers with the mean aggregator,
 
     .. math::
@@ -22,23 +22,17 @@ class GraphSAGE(Baseline):
     weights; and the :math:`h_i` are not divided by their norm, which in the last layer would confine the logits to a
     sphere.
 
-    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
+    Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`.
     """
 
     uses_edge_weight = False
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        widths = [in_features, *[hidden_dim] * (num_layers - 1), out_features]
+    def convolutions(self, widths: list[int], dropout: float) -> torch.nn.Module:
         return torch.nn.ModuleList(_MeanConv(*pair) for pair in pairwise(widths))
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        first, *others = self.network
-        x = first(x, edge_index)
-        for conv in others:
-            x = conv(self.dropout(x.relu()), edge_index)
-        return x
+    @property
+    def convs(self) -> torch.nn.ModuleList:
+        return self.network
 
 
 class _MeanConv(torch.nn.Module):
