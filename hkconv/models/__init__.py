@@ -19,6 +19,8 @@ MODELS: "Registry[torch.nn.Module]" = Registry(
         "gat": "baselines.gat:GAT",
         "graphsage": "baselines.sage:GraphSAGE",
         "gcnii": "baselines.gcnii:GCNII",
+        "acm-gcn": "baselines.acm_gcn:ACMGCN",
+        "dir-gnn": "baselines.dir_gnn:DirGNN",
         "gin": "baselines.gin:GIN",
         "gmt": "baselines.gmt:GMT",
         "linkx": "baselines.linkx:LINKX",

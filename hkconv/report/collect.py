@@ -25,7 +25,8 @@ PaperFigure = Sequence[float | None] | None
 PaperTable = Mapping[str, Mapping[str, PaperFigure]]
 
 CLEAN, PUBLISHED = "clean", "published"
-HKN_LABEL = re.compile(r"HKN|K=\d")
+# The control in flat space is no form of HKN.
+HKN_LABEL = re.compile(r"HKN(?! \(flat\))|K=\d")
 
 
 class CellKey(NamedTuple):

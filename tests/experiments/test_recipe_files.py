@@ -30,6 +30,7 @@ DATASETS = {
 SYSTEMS = {"MLP", "GCN", "GAT", "GraphSAGE", "GCNII", "GIN", "HGCN", "H2H-GCN", "HyboNet", "WLHN"}
 NODE_SYSTEMS = SYSTEMS | {"LINKX", "Geom-GCN", "WRGAT", "GloGNN", "GloGNN++"}
 GRAPH_SYSTEMS = SYSTEMS | {"GMT"}
+STRONGER = {"HKN (flat)", "GCN+", "GAT+", "GraphSAGE+"}
 KERNEL_COUNTS = [f"K={count}" for count in range(2, 10)]
 ALL = [(table, recipe) for table in TRAINED_TABLES for recipe in read_table(table)]
 
@@ -64,10 +65,10 @@ def test_shipped_recipes_are_sound(table, recipe):
 
 def test_every_system_has_a_line():
     for recipe in read_table("node"):
-        assert {"HKN", "HKN+", *NODE_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN+", *NODE_SYSTEMS, *STRONGER, "GCNII+", "ACM-GCN", "Dir-GNN"} == set(recipe.systems)
         assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
     for recipe in read_table("graph"):
-        assert {"HKN", "HKN-direct", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN-direct", "HKN+", *GRAPH_SYSTEMS, *STRONGER} == set(recipe.systems)
         assert recipe.systems["HKN-direct"].settings == {**recipe.systems["HKN"].settings, "relative": False}
     for recipe in read_table("molecules"):
         assert {"HKN", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
@@ -80,6 +81,17 @@ def test_every_system_has_a_line():
         is_node = CATALOG[recipe.dataset].tasks[0] == "node"
         assert ("HKN+structure" in recipe.systems) == is_node
         assert ("HKN+directions" in recipe.systems) == (is_node and CATALOG[recipe.dataset].one_way)
+
+
+@pytest.mark.parametrize("table", ["node", "graph"])
+def test_a_stronger_form_differs_from_its_classic_in_what_is_tuned_alone(table):
+    own = read_tuning(table).sampler.own
+    for recipe in read_table(table):
+        for label in {"GCN", "GAT", "GraphSAGE", "GCNII"} & {name.removesuffix("+") for name in recipe.systems}:
+            if f"{label}+" in recipe.systems:
+                stronger = recipe.systems[f"{label}+"]
+                assert (stronger.model, stronger.settings) == (recipe.systems[label].model, {})
+                assert own[f"{label}+"].items() > own.get(label, {}).items()
 
 
 def test_all_systems_of_a_dataset_have_the_same_budget():

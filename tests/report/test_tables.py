@@ -298,6 +298,14 @@ def test_rows_are_ours_the_leaders_and_two_for_scale():
     }
 
 
+def test_the_control_in_flat_space_counts_among_the_baselines():
+    flat = made_cell([0.9, 0.9], variant="HKN (flat)", model="hkn-flat")
+    others = [record for label in ("MLP", "GCN", "GAT", "GIN") for record in made(label, [0.4, 0.4])]
+    found = shown(made("HKN", [0.5, 0.5]) + others + flat)
+    assert found["HKN (flat)"][0] == Bold("90.00 ± 0.00")
+    assert found["complete baselines"][0] == "5 of 5"
+
+
 def test_a_cell_that_is_not_complete_is_left_out_and_leads_nothing():
     records = made("HKN", [0.5, 0.5]) + made("MLP", [0.4, 0.4]) + made("GCN", [0.3, 0.3]) + made("GAT", [0.2, 0.2])
     partial = [*made("GIN", [0.9]), made_failure(variant="GIN", model="gin", split=1)]

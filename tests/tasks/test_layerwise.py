@@ -243,6 +243,7 @@ def test_halves_of_a_batch_give_what_the_batch_gives(graph, options):
         ("glognn++", {"num_nodes": 9}, "GloGNNPlusPlus, which"),
         ("geom-gcn", {}, "GeomGCN, which"),
         ("wrgat", {}, "WRGAT, which"),
+        ("dir-gnn", {}, "DirGNN, which needs the whole graph for the edges out of a node"),
     ],
 )
 def test_what_needs_the_whole_graph_is_refused(name, options, reason):

@@ -1,4 +1,4 @@
-"""The normalised adjacency of graph convolution, computed once a graph instead of once a layer."""
+"""The normalised adjacencies of graph convolutions, computed once a graph instead of once a layer."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch_geometric.utils import add_self_loops
 
 from hkconv.ops.identity_cache import IdentityCache
 
-_normalized = IdentityCache()
+_normalized, _directed = IdentityCache(), IdentityCache()
 
 
 def normalized_edges(
@@ -33,3 +33,25 @@ def normalized_edges(
         return gcn_norm(*looped, num_nodes, add_self_loops=False, dtype=dtype)
 
     return normalize() if edge_weight is not None else _normalized.get(edge_index, (num_nodes, dtype), normalize)
+
+
+def directed_values(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype) -> Tensor:
+    r"""The values of the edges in :math:`D_{out}^{-1/2} A D_{in}^{-1/2}`, zero where all weights of a node are.
+
+    Arguments as :func:`normalized_edges`; no self loops are added. Unweighted edges are remembered likewise.
+
+    Returns:
+        ``(E,)``.
+    """
+
+    def normalize() -> Tensor:
+        ones = torch.ones(edge_index.size(1), dtype=dtype, device=edge_index.device)
+        weight = ones if edge_weight is None else edge_weight.to(dtype)
+        value = weight
+        for ends in edge_index:
+            degree = weight.new_zeros(num_nodes).index_add(0, ends, weight)
+            # A node whose weights are all zero has no degree to divide by.
+            value = value * torch.where(degree > 0, degree, 1).rsqrt().index_select(0, ends)
+        return value
+
+    return normalize() if edge_weight is not None else _directed.get(edge_index, (num_nodes, dtype), normalize)
