@@ -51,6 +51,9 @@ RECIPE = {
     "out": None,
 }
 
+# What a recipe of then has today beside it.
+ADDED = {"form": "paper", "log": [], "link_batch": None, "residual": False, "alpha": None, "theta": 0.5}
+
 # Of config.json in a run, how HKN was built.
 CONFIG = {
     "in_features": 3,

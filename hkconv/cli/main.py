@@ -13,6 +13,7 @@ import hkconv
 from hkconv.cli.audit import audit
 from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
+from hkconv.cli.distances import distances
 from hkconv.cli.evaluate import evaluate
 from hkconv.cli.exit_codes import BAD_INPUT, INTERRUPTED, handle_sigterm, interrupted_code
 from hkconv.cli.explore import explore
@@ -120,6 +121,7 @@ app.command(cls=GroupedCommand)(search)
 app.command()(datasets)
 app.command()(audit)
 app.command()(hyperbolicity)
+app.command()(distances)
 app.command()(tune)
 app.command()(reproduce)
 app.command()(points)

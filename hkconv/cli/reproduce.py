@@ -22,7 +22,7 @@ def reproduce(
         str,
         typer.Argument(
             metavar="TABLE",
-            help="graph, molecules, node, kernels-graph, kernels-node, ablations, runtime or all.",
+            help="graph, molecules, node, links, kernels-graph, kernels-node, ablations, runtime or all.",
             show_default=False,
         ),
     ],

@@ -71,10 +71,13 @@ train.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect look
 
 
 def _print_summary(summary: "RunSummary") -> None:
-    table = make_table("model", f"test {summary.metric} %", "validation %", "parameters", "epochs", "seconds")
+    has_ap = any(row.test_ap is not None for row in summary.models)
+    scores = (f"test {summary.metric} %", *(("test AP %",) if has_ap else ()), "validation %")
+    table = make_table("model", *scores, "parameters", "epochs", "seconds")
     for row in summary.models:
+        tests = [_spread(spread) for spread in (row.test, row.test_ap) if spread is not None]
         sizes = (f"{row.parameters:,}", f"{row.mean_epochs:.0f}", f"{row.seconds:.1f}")
-        table.add_row(row.model, _spread(row.test), _spread(row.val), *sizes)
+        table.add_row(row.model, *tests, _spread(row.val), *sizes)
     table.add_row(summary.chance_rule, _spread(summary.chance))
     print_table(table)
     for line in _footer(summary):

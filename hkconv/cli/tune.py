@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="node or graph.", show_default=False)],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="node, graph or links.", show_default=False)],
     trials: Annotated[
         int | None, ranged(COUNT, help="Trials a system, else as the table's recipe says.", show_default=False)
     ] = None,

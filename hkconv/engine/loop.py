@@ -47,6 +47,7 @@ class FitResult:
         interrupted: whether Ctrl-C or the guard ended the training.
         history: every epoch.
         guard: what the guard did when something was not finite, in words; None if it had nothing to do.
+        test_ap: of links the average precision beside the test metric.
     """
 
     metric: str
@@ -59,6 +60,7 @@ class FitResult:
     interrupted: bool
     history: list[Epoch]
     guard: str | None = None
+    test_ap: float | None = None
 
     @property
     def epochs(self) -> int:
@@ -383,6 +385,7 @@ def _result(
         interrupted,
         progress.history,
         guard,
+        None if test is None else test.ap,
     )
 
 

@@ -35,12 +35,14 @@ class OptimOptions(Options):
         weight_decay: L2 penalty of the Euclidean parameters.
         epochs: the most epochs to train for.
         patience: stop after this many epochs without a better validation score.
-        batch_size: graphs in a batch or, with ``neighbors``, nodes; without, node and link tasks take everything at
-            once.
+        batch_size: graphs in a batch or, with ``neighbors``, nodes; without, node tasks take everything at once, and
+            links have ``link_batch``.
         groupings: for graph tasks: draw so many divisions of the training graphs into batches once, and take one of
             them at random in every epoch, its batches in random order; None for a new division every epoch.
         neighbors: for node tasks: train on mini-batches of nodes with at most so many sampled neighbours of a node in
             each layer, from the last to the first, -1 for all; None for the whole graph at once.
+        link_batch: for link tasks: train on shuffled batches of so many links, each with as many negatives, over the
+            messages of all training links; None for all links at once.
         precision: of the training step: ``"bf16"`` or ``"fp16"`` for autocast, with the geometry in float32;
             ``"float32"`` for the model as it is. Validation and test are measured with the model as it is.
         deterministic: use only algorithms that repeat exactly.
@@ -71,6 +73,7 @@ class OptimOptions(Options):
             interval=SAMPLED,
         ),
     )
+    link_batch: int | None = whole(None, COUNT, "Link task: links in a batch; else all at once.", optional=True)
     precision: str = choice(
         "float32", PRECISIONS, "Of a training step: bf16 and fp16 by autocast, the geometry stays in float32."
     )

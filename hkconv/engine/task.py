@@ -14,10 +14,11 @@ from hkconv.errors import InputError
 
 @dataclass(frozen=True)
 class Score:
-    """The metric and the mean loss of one part of the data."""
+    """The metric and the mean loss of one part of the data; of links the average precision ``ap`` too."""
 
     metric: float
     loss: float
+    ap: float | None = None
 
 
 class Objective(ABC):

@@ -25,7 +25,7 @@ from hkconv.engine.step import CapturedSteps, Step, check_capture
 from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.recipe import Recipe
-from hkconv.tasks.tasks import Dataset, make_task
+from hkconv.tasks.tasks import BATCHING, Dataset, make_task
 
 EPOCH_MODELS = ("hkn", "hybonet", "hgcn", "gcn")
 WARM_UP_EPOCHS = 3
@@ -181,7 +181,7 @@ def training_epoch(model: torch.nn.Module, dataset: Dataset, settings: Settings)
     reference = next(model.parameters())
     if settings.capture:
         check_capture(reference.device, dataset.task, settings.groupings)
-    batching = {name: getattr(settings, name) for name in ("batch_size", "groupings", "neighbors", "seed")}
+    batching = {name: getattr(settings, name) for name in BATCHING}
     task = make_task(dataset, dataset.splits[0], reference, **batching)
     optimizer = RiemannianAdam(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, capturable=settings.capture

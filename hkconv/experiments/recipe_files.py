@@ -3,6 +3,7 @@
 A table says what its datasets share, and under each dataset what differs there::
 
     metric: accuracy
+    task: node                         # may be left out: each dataset's usual one
     settings: {lr: 0.01, ...}          # fields of a training recipe that all systems share
     systems: {HKN: {model: hkn, root: false}, GCN: {model: gcn}}
     protocols: {clean: {num_splits: 10, seeds: 1}, published: {num_splits: 3, seeds: 1, settings: {...}}}
@@ -50,7 +51,7 @@ from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 RECIPES = Path(__file__).parent / "recipes"
 TUNED = "tuned"
 
-TRAINED_TABLES = ("graph", "molecules", "node", "kernels-graph", "kernels-node", "ablations")
+TRAINED_TABLES = ("graph", "molecules", "node", "kernels-graph", "kernels-node", "ablations", "links")
 METRICS = ("accuracy", "ROC-AUC", "AP")
 
 # The systems of the paper's tables; a recipe may give the paper's figure of one that it does not train.
@@ -68,7 +69,8 @@ _NOT_SETTINGS = {
 }
 SETTINGS = tuple(name for name in Recipe.options() if name not in _NOT_SETTINGS)
 
-_KEYS = ("metric", "paper", "settings", "systems", "protocols", "quick")
+_KEYS = ("metric", "paper", "task", "settings", "systems", "protocols", "quick")
+_OPTIONAL_KEYS = ("paper", "task")
 _DERIVED_KEYS = ("base", "paper", "protocols", "quick")
 
 Settings = dict[str, Any]
@@ -111,6 +113,7 @@ class TableRecipe:
     Args:
         file: where it was read from.
         table, dataset, metric: what it is about.
+        given_task: the table's task; None for the dataset's usual one.
         paper: mean and deviation in % by label, None where the paper has no figure, NaN where it has NaN.
         settings: fields of :class:`~hkconv.tasks.recipe.Recipe` that all systems share.
         systems: by label, in the table's order.
@@ -122,6 +125,7 @@ class TableRecipe:
     table: str
     dataset: str
     metric: str
+    given_task: str | None
     paper: dict[str, Figure | None]
     settings: Settings
     systems: dict[str, System]
@@ -130,8 +134,8 @@ class TableRecipe:
 
     @property
     def task(self) -> str:
-        """``"node"`` or ``"graph"``."""
-        return CATALOG[self.dataset].tasks[0]
+        """``"node"``, ``"graph"`` or ``"link"``."""
+        return self.given_task or CATALOG[self.dataset].tasks[0]
 
 
 def read_table(table: str, folder: Path = RECIPES) -> list[TableRecipe]:
@@ -302,11 +306,15 @@ def _merged(shared: Any, given: Any) -> Any:
 
 
 def _parse(file: Path, table: str, dataset: str, values: Mapping[str, Any], tuned: Tuned) -> TableRecipe:
-    _check_keys(values, _KEYS, "key", required=[key for key in _KEYS if key != "paper"])
-    _check_metric(values["metric"], dataset)
+    _check_keys(values, _KEYS, "key", required=[key for key in _KEYS if key not in _OPTIONAL_KEYS])
+    tasks, given_task = CATALOG[dataset].tasks, values.get("task")
+    if given_task is not None:
+        _check_known(given_task, tasks, f"task of dataset {dataset!r}")
+    task = given_task or tasks[0]
+    _check_metric(values["metric"], dataset, task)
     settings = _settings(values["settings"], "settings")
     systems = {
-        label: _system(label, given, dataset, {name: found[label] for name, found in tuned.items() if label in found})
+        label: _system(label, given, task, {name: found[label] for name, found in tuned.items() if label in found})
         for label, given in _mapping(values["systems"], "systems").items()
         if given is not None
     }
@@ -323,29 +331,30 @@ def _parse(file: Path, table: str, dataset: str, values: Mapping[str, Any], tune
         table=table,
         dataset=dataset,
         metric=values["metric"],
+        given_task=given_task,
         paper=_paper(values.get("paper", {}), systems),
         settings=settings,
         systems=systems,
-        protocols=_protocols(values["protocols"], dataset),
+        protocols=_protocols(values["protocols"], dataset, task),
         quick=_quick(values["quick"]),
     )
 
 
-def _check_metric(metric: Any, dataset: str) -> None:
+def _check_metric(metric: Any, dataset: str, task: str) -> None:
     _check_known(metric, METRICS, "metric")
     origin = CATALOG[dataset].origin
-    right = origin.metric if isinstance(origin, Molecules) else METRICS[0]
+    right = origin.metric if isinstance(origin, Molecules) else "ROC-AUC" if task == "link" else "accuracy"
     if metric != right:
         raise InputError(f"metric of dataset {dataset!r} must be {right!r}, got {metric!r}")
 
 
-def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) -> System:
+def _system(label: str, given: Any, task: str, tuned: dict[str, Settings]) -> System:
     given = _mapping(given, f"system {label!r}")
     _check_keys(given, ("model", *SETTINGS), f"key of system {label!r}", required=("model",))
-    model, task = given["model"], CATALOG[dataset].tasks[0]
+    model = given["model"]
     _check_known(model, MODELS, f"model of system {label!r}")
     if task not in getattr(MODELS[model], "tasks", TASKS):
-        raise InputError(f"system {label!r}: model {model!r} has no {task} task, which dataset {dataset!r} is for")
+        raise InputError(f"system {label!r}: model {model!r} has no {task} task")
     settings = _settings({key: value for key, value in given.items() if key != "model"}, f"system {label!r}")
     for key in (*settings, *(name for found in tuned.values() for name in found)):
         if key in foreign_options(model):
@@ -353,14 +362,14 @@ def _system(label: str, given: Any, dataset: str, tuned: dict[str, Settings]) ->
     return System(model, settings, tuned)
 
 
-def _protocols(given: Any, dataset: str) -> dict[str, Repeats]:
+def _protocols(given: Any, dataset: str, task: str) -> dict[str, Repeats]:
     given = {name: values for name, values in _mapping(given, "protocols").items() if values is not None}
     if not given:
         raise InputError(f"protocols must name at least one of {', '.join(PROTOCOLS)}")
     found = {}
     for name, values in given.items():
         _check_known(name, PROTOCOLS, "protocol")
-        check_protocol(name, dataset, CATALOG[dataset].tasks[0])
+        check_protocol(name, dataset, task)
         values = _mapping(values, f"protocol {name!r}")
         keys = ("num_splits", "seeds", "settings")
         _check_keys(values, keys, f"key of protocol {name!r}", required=("num_splits", "seeds"))

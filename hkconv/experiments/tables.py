@@ -86,7 +86,8 @@ class Execution:
 
     def recipe_for(self, table: TableRecipe, protocol: str, model: str, values: Mapping[str, Any]) -> Recipe:
         """Return the recipe of a model on a table's dataset, with algorithms that repeat exactly."""
-        fixed = {"dataset": table.dataset, "protocol": protocol, "models": (model,), "deterministic": True}
+        data = {"dataset": table.dataset, "task": table.given_task, "protocol": protocol}
+        fixed = {**data, "models": (model,), "deterministic": True}
         capture = self.capture and batches_return(table.task, values.get("groupings"))
         return make_recipe(
             {**FIRST_RELEASE, **values, **fixed, "device": self.device, "data": self.data, "capture": capture}

@@ -147,10 +147,11 @@ def _scores(cell: TableCell, dataset: Dataset, device: torch.device, reporter: C
         "seconds": done.seconds,
         "peak_memory_bytes": peak,
         "parameters": done.parameters,
-        "split_sizes": {part: len(members) for part, members in dataset.splits[cell.split].parts.items()},
+        # The members of a part of links are pairs, (2, P).
+        "split_sizes": {part: members.size(-1) for part, members in dataset.splits[cell.split].parts.items()},
         "dataset_info": describe_dataset(dataset),
         # Only where there is something to say: most records have none.
-        **({} if done.guard is None else {"guard": done.guard}),
+        **{name: value for name, value in (("guard", done.guard), ("test_ap", done.test_ap)) if value is not None},
     }
 
 

@@ -50,16 +50,25 @@ def evaluate_run(folder: Path | str, data: str | None = None, device: str = "aut
     Returns:
         One evaluation for each training with a result.
     """
-    folder = Path(folder)
+    folder, target = Path(folder), find_device(device)
+    cells, dataset = open_run(folder, data)
+    return [_evaluate_cell(folder, cell, dataset, target) for cell in cells]
+
+
+def open_run(folder: Path, data: str | None = None) -> tuple[list[Cell], Dataset]:
+    """Return the trainings of a run that have a result, at least one, and the dataset that they were on.
+
+    Args:
+        folder: of the run.
+        data: folder of the datasets; by default the one the run used.
+    """
     recipe = read_recipe(folder)
     if data is not None:
         recipe = recipe.replace(data=data)
     cells = trained_cells(folder, recipe)
     if not cells:
         raise InputError(f"run {folder} has no finished training to evaluate; continue it with --resume {folder}")
-    target = find_device(device)
-    dataset = load_dataset(recipe)
-    return [_evaluate_cell(folder, cell, dataset, target) for cell in cells]
+    return cells, load_dataset(recipe)
 
 
 def _evaluate_cell(folder: Path, cell: Cell, dataset: Dataset, device: torch.device) -> Evaluation:

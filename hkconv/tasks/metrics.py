@@ -51,11 +51,9 @@ def mean_roc_auc(scores: Tensor, labels: Tensor) -> Tensor:
     return _mean_where(both_answers(labels), won.double() / (2 * yes.sum(1) * no.sum(1)))
 
 
-def mean_average_precision(scores: Tensor, labels: Tensor) -> Tensor:
-    r"""The average precision, averaged over the questions with both answers, as OGB's evaluator has it.
-
-    For each question it is the mean, over its :math:`P` positives, of the share of positives among what scores no
-    lower,
+def average_precision(scores: Tensor, labels: Tensor) -> Tensor:
+    r"""The average precision of each question: the mean, over its :math:`P` positives, of the share of positives
+    among what scores no lower,
 
     .. math::
         \frac1P \sum_{i=1}^P \frac{\#\{j : s^+_j \ge s^+_i\}}{\#\{j : s_j \ge s^+_i\}},
@@ -67,15 +65,26 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> Tensor:
         labels: (N, T) answers: 1, 0, or NaN where unknown, which are left out.
 
     Returns:
-        A number from 0 to 1, as a 0-d float64 tensor; NaN if no question has both answers.
+        (T,) numbers from 0 to 1 in float64; NaN for a question without a positive.
     """
     scores, yes, no = _by_question(scores, labels)
     found, considered = (
         members.sum(1, keepdim=True) - torch.searchsorted(_ranked(scores, members), scores)
         for members in (yes, yes | no)
     )
-    precision = torch.where(yes, found.double() / considered, 0).sum(1) / yes.sum(1)
-    return _mean_where(both_answers(labels), precision)
+    return torch.where(yes, found.double() / considered, 0).sum(1) / yes.sum(1)
+
+
+def mean_average_precision(scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean of :func:`average_precision` over the questions with both answers, as OGB's evaluator has it.
+
+    Args:
+        scores, labels: as :func:`average_precision` takes them.
+
+    Returns:
+        A number from 0 to 1, as a 0-d float64 tensor; NaN if no question has both answers.
+    """
+    return _mean_where(both_answers(labels), average_precision(scores, labels))
 
 
 def _twice_won(ranked: Tensor, scores: Tensor) -> Tensor:

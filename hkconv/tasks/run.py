@@ -176,8 +176,8 @@ def read_result(folder: Path, cell: Cell) -> CellResult:
     """The result of a training of the run in ``folder``."""
     path = folder / cell.folder / METRICS_FILE
     stored = read_json(path, "the training's metrics")
-    # Runs from before there was a guard have nothing of it.
-    stored.setdefault("guard", None)
+    # Runs from before there were these have nothing of them.
+    stored = {"guard": None, "test_ap": None, **stored}
     for entry in fields(CellResult):
         if entry.name not in stored:
             raise InputError(f"the training's metrics are damaged: {path} lacks {entry.name!r}")
@@ -327,6 +327,7 @@ _SCORES = (
     "seconds",
     "interrupted",
     "guard",
+    "test_ap",
 )
 
 

@@ -43,6 +43,7 @@ class CellResult:
     """The scores of one training; ``seed`` is the seed it was done with. A hidden test part has no scores.
 
     ``interrupted`` says that Ctrl-C or the guard ended it, ``guard`` what the guard did when something was not finite.
+    Of links ``test_ap`` is the average precision of the test part, which nothing is chosen by.
     """
 
     model: str
@@ -59,6 +60,7 @@ class CellResult:
     parameters: int
     interrupted: bool
     guard: str | None = None
+    test_ap: float | None = None
 
     @property
     def cell(self) -> Cell:
@@ -90,10 +92,12 @@ class ModelSummary:
     trainings: int
     mean_epochs: float
     seconds: float
+    test_ap: Spread | None = None
 
     @classmethod
     def of(cls, results: Sequence[CellResult]) -> "ModelSummary":
         """The row of at least one training of one model."""
+        precisions = [result.test_ap for result in results if result.test_ap is not None]
         return cls(
             model=results[0].model,
             # A run hides no test part.
@@ -103,6 +107,7 @@ class ModelSummary:
             trainings=len(results),
             mean_epochs=fmean(result.epochs for result in results),
             seconds=sum(result.seconds for result in results),
+            test_ap=Spread.of(precisions) if precisions else None,
         )
 
 

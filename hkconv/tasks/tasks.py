@@ -15,11 +15,11 @@ from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
 from hkconv.data.preparation import write_out
 from hkconv.data.splits import seeded_generator
-from hkconv.engine.task import Task
+from hkconv.engine.task import Score, Task
 from hkconv.errors import InputError
 from hkconv.tasks.graph_batches import GraphBatch, PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs, sampled_logits
-from hkconv.tasks.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
+from hkconv.tasks.metrics import accuracy, average_precision, mean_average_precision, mean_roc_auc, roc_auc
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
 
@@ -29,6 +29,9 @@ GROUPING_STREAM = 2**31 + 2
 
 # Enough to keep a device busy, few enough for its memory. It does not change a result: graphs do not mix.
 GRAPHS_AT_ONCE = 512
+
+# The settings of a training that say what a batch is, by the names of :func:`make_task`.
+BATCHING = ("batch_size", "groupings", "neighbors", "link_batch", "seed")
 
 QUESTION_METRICS = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}
 
@@ -274,13 +277,21 @@ class LinkTask(SplitTask):
     """Link prediction: training links against as many pairs without one, drawn anew for every epoch.
 
     Messages pass over training links alone. Negatives to train on avoid training links and nothing else, for
-    avoiding the hidden ones would give them away.
+    avoiding the hidden ones would give them away. They follow from the seed and the epoch, whatever a model draws and
+    however many links are in a batch.
+
+    All links are one batch, or with ``link_batch`` so many of them are, shuffled anew for every epoch, each with a
+    negative of its own. The last batch is filled up with links of the first: a captured step needs the same shapes.
     """
 
     metric = "ROC-AUC"
     chance = "chance"
+    generator: torch.Generator
 
-    def __init__(self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int):
+    def __init__(
+        self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int, link_batch: int | None = None
+    ):
+        self.link_batch = link_batch
         self.graph = moved(dataset.graph, reference)
         self.num_nodes, self.has_test = self.graph.x.size(0), split.test is not None
         self.message_edges = split.message_edges.to(reference.device)
@@ -294,15 +305,28 @@ class LinkTask(SplitTask):
         self.generator = seeded_generator(seed, BATCH_STREAM)
 
     def batches(self) -> Iterable[tuple[Tensor, Tensor]]:
-        return [(self.sent_links, _sent(self._draw_negatives(), self.sent_links.device))]
+        negatives = _sent(self._draw_negatives(), self.sent_links.device)
+        count = negatives.size(1)
+        if self.link_batch is None or self.link_batch >= count:
+            return [(self.sent_links, negatives)]
+        order = self._draw_order()
+        order = torch.cat([order, order[: -count % self.link_batch]])
+        members = _sent(order, self.sent_links.device).split(self.link_batch)
+        return ((self.sent_links[:, chosen], negatives[:, chosen]) for chosen in members)
 
     def loss(self, model: torch.nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return _link_loss(*self._logits(model, batch))
 
     @torch.no_grad()
     def measure(self, model: torch.nn.Module, part: str) -> Tensor:
-        positive, negative = self._logits(model.eval(), self.pairs[part])
-        return torch.stack([roc_auc(positive, negative), _link_loss(positive, negative).double()])
+        return _link_scores(*self._logits(model.eval(), self.pairs[part]))
+
+    @torch.no_grad()
+    def evaluate(self, model: torch.nn.Module, part: str) -> Score:
+        logits = self._logits(model.eval(), self.pairs[part])
+        links = torch.cat([torch.ones_like(logits[0]), torch.zeros_like(logits[1])])
+        ap = average_precision(torch.cat(logits)[:, None], links[:, None])
+        return Score(*torch.cat([_link_scores(*logits), ap]).tolist())
 
     def chance_score(self) -> float:
         return 0.5
@@ -324,6 +348,11 @@ class LinkTask(SplitTask):
             found = torch.cat([found, drawn[:, usable]], dim=1)
         return found[:, :wanted]
 
+    def _draw_order(self) -> Tensor:
+        # From a copy of the generator: the negatives of the next epoch are the same with and without batches.
+        seed = int(torch.randint(2**62, (), generator=self.generator.clone_state()))
+        return torch.randperm(self.train_links.size(1), generator=torch.Generator().manual_seed(seed))
+
 
 def make_task(
     dataset: Dataset,
@@ -333,6 +362,7 @@ def make_task(
     batch_size: int = 32,
     groupings: int | None = None,
     neighbors: Sequence[int] | None = None,
+    link_batch: int | None = None,
     seed: int = 0,
 ) -> SplitTask:
     """The task that a dataset is for.
@@ -346,6 +376,7 @@ def make_task(
         groupings: of a graph task: divisions into batches that are drawn once; None for a new one every epoch.
         neighbors: of a node task: the most neighbours of a node that are sampled in each layer, from the last to the
             first, -1 for all; None trains on the whole graph.
+        link_batch: links in a batch of a link task; None for all at once.
         seed: of the order of batches and of the negatives of a link task.
 
     Returns:
@@ -353,7 +384,7 @@ def make_task(
     """
     # One of the dataset's splits is of the dataset's kind.
     if isinstance(dataset, LinkDataset):
-        return LinkTask(dataset, cast(LinkSplit, split), reference, seed)
+        return LinkTask(dataset, cast(LinkSplit, split), reference, seed, link_batch)
     split = cast(Split, split)
     if isinstance(dataset, NodeDataset) and neighbors is not None:
         return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
@@ -408,6 +439,10 @@ def _class_scores(logits: Tensor, labels: Tensor) -> Tensor:
 def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
     targets = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
     return F.binary_cross_entropy_with_logits(torch.cat([positive, negative]), targets)
+
+
+def _link_scores(positive: Tensor, negative: Tensor) -> Tensor:
+    return torch.stack([roc_auc(positive, negative), _link_loss(positive, negative).double()])
 
 
 def _majority_accuracy(train: Tensor, test: Tensor) -> float:

@@ -3,7 +3,7 @@ import pytest
 import hkconv as package
 
 COMMANDS = (
-    *("train", "evaluate", "predict", "serve", "search", "datasets", "audit", "hyperbolicity"),
+    *("train", "evaluate", "predict", "serve", "search", "datasets", "audit", "hyperbolicity", "distances"),
     *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot", "explore"),
 )
 

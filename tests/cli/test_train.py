@@ -67,6 +67,19 @@ def test_hkn_on_links(hkconv):
     assert "chance" in result.stdout
 
 
+def test_links_in_batches_have_both_scores(hkconv):
+    arguments = ("--task", "link", *QUICK, "--link-batch", 500, "--out", "run")
+    result = hkconv("train", "disease", *arguments)
+    assert result.exit_code == 0, result.output
+    head, _, row, *_ = result.stdout.splitlines()
+    assert head.split()[:6] == ["model", "test", "ROC-AUC", "%", "test", "AP"]
+    assert row.count("±") == 3 and max(len(head), len(row)) <= 80
+    summary = json.loads(Path("run/summary.json").read_text())
+    stored = [cell["test_ap"] for cell in summary["cells"]]
+    assert min(stored) > 0 and summary["models"][0]["test_ap"]["mean"] == pytest.approx(sum(stored) / 2)
+    assert hkconv("evaluate", "run").exit_code == 0
+
+
 def test_options_override_the_recipe(hkconv):
     Path("recipe.yaml").write_text("dataset: disease\nmodels: [mlp]\nepochs: 1\nnum_splits: 1\nroot: false\nlr: 1e-2\n")
     result = hkconv("train", "--recipe", "recipe.yaml", "--epochs", 2, "--out", "run")

@@ -40,6 +40,26 @@ def test_tunes_tells_and_writes(hkconv, arguments):
         assert {name: best["recipe"][name] for name in tuned[label]} == tuned[label]
 
 
+def test_links_are_tuned_reproduced_and_reported(hkconv, arguments):
+    links = NODE.replace("accuracy", "ROC-AUC\ntask: link").replace(
+        "GCN: {model: gcn}", "HKN (views): {model: hkn, form: views, root: false, readout: all}"
+    )
+    Path("recipes/links.yaml").write_text(links)
+    Path("recipes/tuning/links.yaml").write_text(SPACE)
+    places = ("--recipes", "recipes", "--results", "records", "--device", "cpu")
+    result = hkconv("tune", "links", *places, "--write")
+    assert result.exit_code == 0, result.output
+    assert "tree clean HKN (views): validation " in result.stdout
+    assert set(yaml.safe_load(Path("recipes/tuned/links.yaml").read_text())["tree"]["clean"]) == {"MLP", "HKN (views)"}
+    assert hkconv("reproduce", "links", "--quick", *places).exit_code == 0
+    records, _ = read(Path("records"), ["links"])
+    assert [record["metric"] for record in records] == ["ROC-AUC"] * 2 and all(
+        "test_ap" in record for record in records
+    )
+    assert hkconv("report", "--results", "records", "--out", "out").exit_code == 0
+    assert "## Link prediction" in Path("out/report.md").read_text()
+
+
 def test_without_write_nothing_but_records_is_written(hkconv, arguments):
     assert hkconv(*arguments, "--trials", "1", "--splits", "2", "--systems", "MLP").exit_code == 0
     assert not Path("recipes/tuned").exists()
@@ -63,4 +83,4 @@ def test_bad_input_is_one_line(hkconv, arguments, options, words):
 
 def test_a_table_that_cannot_be_tuned(hkconv):
     result = hkconv("tune", "runtime")
-    assert result.exit_code == 2 and "table 'runtime' cannot be tuned; accepted: graph, node" in result.stderr
+    assert result.exit_code == 2 and "table 'runtime' cannot be tuned; accepted: graph, links, node" in result.stderr

@@ -14,6 +14,7 @@ from hkconv.errors import InputError
 from hkconv.experiments.epochs import PAPER_DATASETS
 from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.spaces import read_tuning
+from hkconv.experiments.tables import Choice, list_cells
 from hkconv.models import MODELS
 from hkconv.tasks.recipe import make_recipe
 
@@ -26,6 +27,7 @@ DATASETS = {
     "kernels-graph": set(TU),
     "kernels-node": set(NODE),
     "ablations": {*TU, "cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor", "cora"},
+    "links": {"disease-lp", "airport", "cora", "pubmed"},
 }
 SYSTEMS = {"MLP", "GCN", "GAT", "GraphSAGE", "GCNII", "GIN", "HGCN", "H2H-GCN", "HyboNet", "WLHN"}
 NODE_SYSTEMS = SYSTEMS | {"LINKX", "Geom-GCN", "WRGAT", "GloGNN", "GloGNN++"}
@@ -92,6 +94,18 @@ def test_a_stronger_form_differs_from_its_classic_in_what_is_tuned_alone(table):
                 stronger = recipe.systems[f"{label}+"]
                 assert (stronger.model, stronger.settings) == (recipe.systems[label].model, {})
                 assert own[f"{label}+"].items() > own.get(label, {}).items()
+
+
+def test_links_are_the_task_of_their_table():
+    for recipe in read_table("links"):
+        assert (recipe.task, recipe.metric) == ("link", "ROC-AUC")
+        assert {"HKN", "HKN (views)", *SYSTEMS} - {"GCNII", "GIN", "WLHN"} == set(recipe.systems)
+        forms = [recipe.systems[label].settings["form"] for label in ("HKN", "HKN (views)")]
+        assert forms == ["paper", "views"]
+        assert set(recipe.protocols) == {"clean"} and recipe.protocols["clean"].num_splits == 10
+    for cell in list_cells(read_table("links"), Choice(quick=True)):
+        assert cell.recipe.data.task == "link"
+        assert cell.recipe.model.hkn.root is False or cell.training.model != "hkn"
 
 
 def test_all_systems_of_a_dataset_have_the_same_budget():
@@ -174,13 +188,15 @@ def test_settings_go_from_general_to_particular(recipes):
         ({"datasets": {"texsa": {}}}, "unknown dataset 'texsa'; did you mean 'texas'?"),
         ({"metric": "accurcy"}, "unknown metric 'accurcy'; did you mean 'accuracy'?"),
         ({"metric": "AP"}, "metric of dataset 'tree' must be 'accuracy', got 'AP'"),
+        ({"task": "link"}, "metric of dataset 'tree' must be 'ROC-AUC', got 'accuracy'"),
+        ({"task": "graph"}, "unknown task of dataset 'tree' 'graph'; accepted: node, link"),
         (
             {"systems": {"GCN": {"model": "gcni"}}, "datasets": {"tree": {}}},
             "unknown model of system 'GCN' 'gcni'; did you mean 'gcnii'?",
         ),
         (
             {"systems": {"GMT": {"model": "gmt"}}, "datasets": {"tree": {}}},
-            "model 'gmt' has no node task, which dataset 'tree' is for",
+            "model 'gmt' has no node task",
         ),
         (
             {"systems": {"GCN": {"model": "gcn", "root": True}}, "datasets": {"tree": {}}},

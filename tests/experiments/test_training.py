@@ -48,6 +48,19 @@ def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
     assert found["val_loss"] == pytest.approx(record["val_loss"], rel=1e-7)
 
 
+def test_a_record_of_links_has_both_scores_and_counts_pairs(cell, tmp_path):
+    on_links = replace(cell, recipe=cell.recipe.replace(task="link"))
+    record = CellTrainer()(on_links).record
+    assert record["metric"] == "ROC-AUC" and 0 < record["test_ap"] < 1
+    sizes = record["split_sizes"]
+    # The tree has 970 links.
+    assert sizes["train"] + sizes["val"] + sizes["test"] == 970
+    assert (sizes["val_negatives"], sizes["test_negatives"]) == (sizes["val"], sizes["test"])
+    append(tmp_path, record)
+    (found,), damaged = read(tmp_path, ("node",))
+    assert found["test_ap"] == record["test_ap"] and found["recipe"]["task"] == "link" and damaged == []
+
+
 def test_threads_and_algorithms_are_as_before(cell):
     torch.set_num_threads(2)
     CellTrainer()(cell)

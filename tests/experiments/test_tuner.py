@@ -214,4 +214,4 @@ def test_a_wrong_space_is_refused(recipes, text, words):
 def test_a_table_without_a_space_is_refused(recipes):
     with pytest.raises(InputError, match="table 'molecules' cannot be tuned; accepted: node"):
         read_tuning("molecules", recipes)
-    assert sorted(path.stem for path in (RECIPES / "tuning").glob("*.yaml")) == ["graph", "node"]
+    assert sorted(path.stem for path in (RECIPES / "tuning").glob("*.yaml")) == ["graph", "links", "node"]

@@ -5,7 +5,7 @@ import pytest
 from made_records import made_cell, made_failure, made_record
 
 from hkconv.errors import InputError
-from hkconv.report.document import TITLES, build_report, draw_plots, write_report
+from hkconv.report.document import OWN_TABLES, TITLES, build_report, draw_plots, write_report
 from hkconv.report.render import as_html, as_markdown
 
 PAPER = {
@@ -30,13 +30,26 @@ def sections(text):
 
 def test_every_table_has_its_section_with_or_without_results():
     found = sections(as_markdown(build_report(RECORDS, paper=PAPER)))
-    assert list(found) == [*TITLES.values(), "Failures", "Provenance"]
+    of_paper = [title for table, title in TITLES.items() if table not in OWN_TABLES]
+    assert list(found) == [*of_paper, "Failures", "Provenance"]
     assert "| HKN | paper | 90.94 ± 0.66 |" in found[TITLES["node"]]
     assert "|  | clean | **80.00 ± 10.00 (3)** |" in found[TITLES["node"]]
     assert "| HKN | GCN" not in found[TITLES["graph"]]
     assert found[TITLES["graph"]].strip() == "No results yet."
     assert "![Test score" in found[TITLES["kernels-node"]]
     assert "| K=9 | paper | 69.00 ± 4.00 |" in found[TITLES["kernels-graph"]]
+
+
+def test_links_have_a_section_once_there_is_a_record_of_them():
+    paper = {**PAPER, "links": {"airport": {"HGCN": [96.4, 0.1]}}}
+    assert TITLES["links"] not in sections(as_markdown(build_report(RECORDS, paper=paper)))
+    link = {"table": "links", "dataset": "airport", "metric": "ROC-AUC", "test_ap": 0.9}
+    records = [*RECORDS, *made_cell([0.8, 0.9], **link), *made_cell([0.7, 0.6], variant="GCN", model="gcn", **link)]
+    found = sections(as_markdown(build_report(records, paper=paper)))[TITLES["links"]]
+    assert "| system |  | airport (ROC-AUC) |" in found
+    assert "| HGCN | paper | 96.40 ± 0.10 |" in found
+    assert "| HKN | clean | **85.00 ± 7.07 (2)** |" in found
+    assert "airport: HKN is at or above every baseline" in found
 
 
 def test_quick_figures_are_labelled_and_stand_apart():

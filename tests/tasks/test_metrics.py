@@ -3,7 +3,7 @@ import torch
 from watching import Operations
 
 from hkconv.data import smiles
-from hkconv.tasks.metrics import accuracy, mean_average_precision, mean_roc_auc, roc_auc
+from hkconv.tasks.metrics import accuracy, average_precision, mean_average_precision, mean_roc_auc, roc_auc
 
 
 def test_accuracy(dtype):
@@ -102,6 +102,12 @@ def test_questions_are_scored_as_by_the_evaluator_of_ogb(measure, name, key, dty
     scores, labels = scores[:, : evaluator.num_tasks], labels[:, : evaluator.num_tasks]
     expected = evaluator.eval({"y_true": labels.numpy(), "y_pred": scores.numpy()})[key]
     assert measure(scores, labels).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_question_of_yes_alone_has_all_precision_and_one_without_has_none():
+    labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    found = average_precision(torch.tensor([[1.0, 1.0, 2.0], [0.0, 0.0, 1.0]]), labels)
+    assert found[0] == 1 and found[1].isnan() and found[2] == 0.5
 
 
 def test_a_constant_score_has_the_share_of_yes_as_precision():

@@ -165,8 +165,8 @@ def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
         assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
     for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().flat()):
         assert upgraded(values) == values
-    since = {"form": "paper", "log": [], "residual": False, "alpha": None, "theta": 0.5}
-    assert make_recipe(upgraded(first_release.RECIPE)).flat() == {**first_release.RECIPE, **since}
+    now = {**first_release.RECIPE, **first_release.ADDED}
+    assert make_recipe(upgraded(first_release.RECIPE)).flat() == now
 
 
 def test_every_default_of_the_first_release_that_is_another_today_is_known():

@@ -385,6 +385,74 @@ def test_link_task_draws_new_negatives_and_passes_messages_over_training_links_a
     assert not torch.equal(epochs(1)[0][1], first[1])
 
 
+def test_negatives_follow_from_seed_and_epoch_whatever_the_model_draws_and_the_batches_are(links):
+    def negatives(model_draws, link_batch):
+        task = make_task(links, links.splits[0], torch.empty(0), link_batch=link_batch, seed=3)
+        found = []
+        for _ in range(3):
+            batches = []
+            for batch in task.batches():
+                torch.rand(model_draws)
+                batches.append(batch[1])
+            found.append(torch.cat(batches, dim=1))
+        return found
+
+    whole = negatives(0, None)
+    for again, part in zip(negatives(7, None), negatives(5, 10)):
+        expected = whole.pop(0)
+        assert torch.equal(again, expected)
+        # In another order, and some of them twice.
+        assert set(map(tuple, part.t().tolist())) == set(map(tuple, expected.t().tolist()))
+
+
+def test_held_out_negatives_are_those_of_the_division_for_every_seed(links):
+    for seed in (0, 1):
+        task = make_task(links, links.splits[1], torch.empty(0), seed=seed)
+        for part in ("val", "test"):
+            positive, negative = task.pairs[part]
+            assert torch.equal(positive, getattr(links.splits[1], part))
+            assert torch.equal(negative, getattr(links.splits[1], f"{part}_negatives"))
+
+
+def test_batches_of_links_go_through_all_of_them_in_equal_shapes(links):
+    split = links.splits[0]
+    count = split.train.size(1)
+    assert count % 7
+    task = make_task(links, split, torch.empty(0), link_batch=7)
+    orders = []
+    for _ in range(2):
+        batches = list(task.batches())
+        assert len(batches) == -(-count // 7)
+        assert {tuple(pairs.shape) for batch in batches for pairs in batch} == {(2, 7)}
+        seen = torch.cat([positive for positive, _ in batches], dim=1)
+        assert torch.equal(seen[:, count:], seen[:, : seen.size(1) - count])
+        assert torch.equal(seen[:, :count].unique(dim=1), split.train.unique(dim=1))
+        orders.append(seen)
+        # As a captured step does with the batches that come after it.
+        for pairs in batches[0]:
+            pairs.zero_()
+    assert not torch.equal(*orders)
+    (everything,) = make_task(links, split, torch.empty(0), link_batch=count).batches()
+    assert torch.equal(everything[0], split.train)
+
+
+def test_a_batch_of_links_is_compared_with_messages_over_all_training_links(links):
+    split, model = links.splits[0], GCN(4, 8, None, num_layers=1, task="link")
+    task = make_task(links, split, next(model.parameters()), link_batch=5)
+    positive, negative = next(iter(task.batches()))
+    edges = torch.cat([split.train, split.train.flip(0)], dim=1)
+    softplus = torch.nn.functional.softplus
+    logits = model(links.graph.x, edges, pairs=positive), model(links.graph.x, edges, pairs=negative)
+    expected = torch.cat([softplus(-logits[0]), softplus(logits[1])]).mean()
+    torch.testing.assert_close(task.loss(model, (positive, negative)), expected)
+
+
+def test_batches_of_links_are_learned(links):
+    model = GCN(4, 16, None, num_layers=2, task="link")
+    result = fit(model, links, links.splits[0], Settings(epochs=30, link_batch=20, weight_decay=0.0))
+    assert result.val_metric > make_task(links, links.splits[0], torch.empty(0)).unlearned_score() + 0.1
+
+
 def test_link_task_scores(links, dtype):
     split = links.splits[0]
     model = MLP(4, 8, None, num_layers=1, task="link").to(dtype)
@@ -398,6 +466,9 @@ def test_link_task_scores(links, dtype):
     softplus = torch.nn.functional.softplus
     assert score.loss == pytest.approx(torch.cat([softplus(-positive), softplus(negative)]).mean().item(), rel=1e-5)
     assert task.chance_score() == 0.5
+    everything = torch.cat([positive, negative])
+    found = [((positive >= score).sum() / (everything >= score).sum()).item() for score in positive]
+    assert score.ap == pytest.approx(sum(found) / len(found), rel=1e-6)
 
 
 def test_links_that_tie_and_a_lucky_one_are_unlearned(links):
