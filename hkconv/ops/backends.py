@@ -46,13 +46,18 @@ def choose_backend(backend: str, x: Tensor, act: Callable[[Tensor], Tensor] | No
 def _why_not(x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str | None:
     if act is not None:
         return "does not cover act"
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+    if is_transformed():
         return "does not work inside torch.func"
     if x.device.type not in {"cpu", "cuda"}:
         return f"does not cover {x.device.type} tensors"
     if x.device.type == "cuda" and not _has_triton():
         return "needs Triton, which is not installed"
     return None
+
+
+def is_transformed() -> bool:
+    """True inside a transform of ``torch.func`` such as ``vmap``, which sees PyTorch's own operations alone."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 @lru_cache(maxsize=1)

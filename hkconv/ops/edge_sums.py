@@ -15,7 +15,8 @@ the same, transpose kept, int32       1.9              0.22          0.21
 The autograd of a CSR product transposes the matrix anew, hence the functions of our own. On a CPU the bag is as fast
 as the product and does not need MKL; in float64 it takes nine times as long as the product, which is taken there. On a
 GPU it walks through a hub's edges one by one, and is used only in a compiled graph, which can hold no sparse matrix,
-and where results must repeat to the last bit, which cuSPARSE's do not.
+and where results must repeat to the last bit, which cuSPARSE's do not. Inside ``torch.func`` edges are gathered and
+added, which is what ``vmap`` knows how to do for many networks at once.
 """
 
 import warnings
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hkconv.ops.backends import is_transformed
 from hkconv.ops.neighbors import Neighbors
 
 # That sparse matrices are in beta, and unchecked: nobody but this file meets them, and it sorts their indices itself.
@@ -40,34 +42,47 @@ def neighbor_sum(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tens
     if weight is not None and weight.dtype != x.dtype:  # under autocast one may be in half precision
         common = torch.promote_types(x.dtype, weight.dtype)
         x, weight = x.to(common), weight.to(common)
+    if is_transformed():
+        rows = x.index_select(0, neighbors.source)
+        return _added(rows if weight is None else weight.unsqueeze(-1) * rows, neighbors)
     return _NeighborSum.apply(x, weight, neighbors)
 
 
 def square_distance(x: Tensor, y: Tensor, neighbors: Neighbors) -> Tensor:
     r"""The squares :math:`|x_j - y_i|^2` along all edges :math:`j \to i`, ``(N, d), (N, d) -> (E,)``."""
+    if is_transformed():
+        return (x.index_select(0, neighbors.source) - y.index_select(0, neighbors.target)).square().sum(-1)
     # A view, because a compiler does not take the same tensor twice.
     return _SquareDistance.apply(x, y.view_as(y), neighbors)
 
 
 def at_source(x: Tensor, neighbors: Neighbors) -> Tensor:
     """Gather the values of the edges' sources, ``(N,) -> (E,)``."""
-    return _AtSource.apply(x, neighbors)
+    return x.index_select(0, neighbors.source) if is_transformed() else _AtSource.apply(x, neighbors)
 
 
 def at_target(x: Tensor, neighbors: Neighbors) -> Tensor:
     """Gather the values of the edges' targets, ``(N,) -> (E,)``."""
-    return _AtTarget.apply(x, neighbors)
+    return x.index_select(0, neighbors.target) if is_transformed() else _AtTarget.apply(x, neighbors)
 
 
 def target_sum(x: Tensor, neighbors: Neighbors) -> Tensor:
     """The sums over all edges into each node, ``(E,) -> (N,)``."""
-    return _TargetSum.apply(x, neighbors)
+    return _added(x, neighbors) if is_transformed() else _TargetSum.apply(x, neighbors)
 
 
 @torch.no_grad()
 def target_max(x: Tensor, neighbors: Neighbors) -> Tensor:
     """The largest value of all edges into each node, without gradient, ``(E,) -> (N,)``."""
+    if is_transformed():
+        lowest = x.new_full((neighbors.size[1],), -torch.inf)
+        return lowest.scatter_reduce(0, neighbors.target.long(), x, "amax")
     return torch.segment_reduce(x, "max", offsets=neighbors.target_pointer.long())
+
+
+def _added(values: Tensor, neighbors: Neighbors) -> Tensor:
+    """The sums of values of edges over the edges into each node."""
+    return values.new_zeros(neighbors.size[1], *values.shape[1:]).index_add(0, neighbors.target, values)
 
 
 class _NeighborSum(torch.autograd.Function):

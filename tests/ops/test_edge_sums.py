@@ -94,3 +94,24 @@ def test_sums_on_a_gpu_repeat_to_the_last_bit_where_that_is_asked_for():
             runs.append((out, torch.autograd.grad(out.square().sum(), x)[0]))
     for out, gradient in runs[1:]:
         assert torch.equal(out, runs[0][0]) and torch.equal(gradient, runs[0][1])
+
+
+def test_mapped_over_networks_they_are_the_same(edges, generator):
+    x, value = drawn(generator, 2, NODES, 3), drawn(generator, 2, edges.source.numel())
+    cases = [
+        (lambda x, v: edge_sums.neighbor_sum(x, v, edges), (x, value)),
+        (lambda x: edge_sums.neighbor_sum(x, None, edges), (x,)),
+        (lambda x: edge_sums.square_distance(x, x + 1, edges), (x,)),
+        (lambda y: edge_sums.at_source(y, edges) * edge_sums.at_target(y, edges), (x[..., 0],)),
+        (lambda v: edge_sums.target_sum(v, edges), (value,)),
+        (lambda v: edge_sums.target_max(v, edges), (value.detach(),)),
+    ]
+    for function, inputs in cases:
+        mapped = torch.func.vmap(function)(*inputs)
+        one_by_one = torch.stack([function(*(each[row] for each in inputs)) for row in range(2)])
+        torch.testing.assert_close(mapped, one_by_one)
+        if mapped.requires_grad:
+            found, expected = (
+                torch.autograd.grad(out.sin().sum(), inputs[0], retain_graph=True) for out in (mapped, one_by_one)
+            )
+            torch.testing.assert_close(found, expected)
