@@ -147,11 +147,13 @@ class EpochProgress:
         done = len(self.history)
         return done < settings.epochs and (self.best is None or done - self.best.epoch < settings.patience)
 
-    def after(self, epoch: Epoch, model: torch.nn.Module, seconds: float, guard: str | None) -> "EpochProgress":
-        """Return the progress after one more epoch, which left the model as it is."""
+    def after(
+        self, epoch: Epoch, copy_weights: Callable[[], dict[str, Tensor]], seconds: float, guard: str | None
+    ) -> "EpochProgress":
+        """Return the progress after one more epoch; its weights are copied if it is the best."""
         score = Score(epoch.val_metric, epoch.val_loss)
         is_best = self.best is None or self.best.is_beaten_by(score)
-        best = Best(epoch.number, score, _copy_of_weights(model)) if is_best else self.best
+        best = Best(epoch.number, score, copy_weights()) if is_best else self.best
         return EpochProgress([*self.history, epoch], best, seconds, guard)
 
 
@@ -332,7 +334,8 @@ class EpochCourse(Course):
         self.loop.guard.check_validation(val_loss, lambda: self.task.measure(self.model, "val"))
         epoch = Epoch(self.number, sum(losses) / len(losses), val_loss, metric)
         # In one step, so that an interrupt finds all of the epoch or nothing.
-        self.progress = self.progress.after(epoch, self.model, time.perf_counter() - self.started, self.recovery)
+        seconds = time.perf_counter() - self.started
+        self.progress = self.progress.after(epoch, lambda: _copy_of_weights(self.model), seconds, self.recovery)
         if self.on_epoch is not None:
             self.on_epoch(epoch)
         if self.unfinished is not None and self.processes.is_first:

@@ -250,27 +250,39 @@ def train_cell(
         The model and its scores; Ctrl-C leaves the best so far, and the result says ``interrupted``. A
         :class:`~hkconv.engine.guard.DivergenceError` has the best so far too.
     """
-    seed = stream_seed(cell.seed, cell.split)
-    seed_everything(seed)
     config = model_config(recipe, cell.model, dataset)
-    model = models.create(cell.model, **config).to(device)
-    settings = recipe.settings(seed)
-    processes.seed_dropout(seed)
+    model, settings = build_cell(cell, recipe, config, device)
+    processes.seed_dropout(settings.seed)
     on_epoch = (reporter or Callback()).epoch_ended
 
     def training(outcome: FitResult) -> Training:
-        result = CellResult(
-            **asdict(cell),
-            **{entry: getattr(outcome, entry) for entry in _SCORES},
-            parameters=sum(parameter.numel() for parameter in model.parameters()),
-        )
-        return Training(model, config, settings, result, outcome.history)
+        return Training(model, config, settings, cell_result(cell, outcome, model), outcome.history)
 
     try:
         return training(fit(model, dataset, dataset.splits[cell.split], settings, on_epoch, processes, unfinished))
     except DivergenceError as error:
         error.best = None if error.best is None else training(error.best)
         raise
+
+
+def build_cell(
+    cell: Cell, recipe: Recipe, config: dict[str, Any], device: torch.device
+) -> tuple[torch.nn.Module, Settings]:
+    """Seed all generators for a training; return its model before the first epoch, and its settings.
+
+    Args:
+        cell, recipe, device: as for :func:`train_cell`.
+        config: arguments of the model's constructor.
+    """
+    seed = stream_seed(cell.seed, cell.split)
+    seed_everything(seed)
+    return models.create(cell.model, **config).to(device), recipe.settings(seed)
+
+
+def cell_result(cell: Cell, outcome: FitResult, model: torch.nn.Module) -> CellResult:
+    """Return the scores of a training with the size of its model."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return CellResult(**asdict(cell), **{entry: getattr(outcome, entry) for entry in _SCORES}, parameters=parameters)
 
 
 def _train_and_keep(

@@ -270,7 +270,7 @@ def test_a_lowered_rate_stays_lowered(tree, tmp_path):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    progress = loop.EpochProgress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model, 2.5, "halved the rate")
+    progress = loop.EpochProgress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model.state_dict, 2.5, "halved the rate")
     optimizer.param_groups[0]["lr"] = 0.125
     Unfinished(tmp_path).save(model, optimizer, None, None, progress)
     other = torch.nn.Linear(2, 2)
