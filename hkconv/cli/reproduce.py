@@ -8,7 +8,7 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
 from hkconv.cli.recipe_options import ranged
-from hkconv.options import JOBS
+from hkconv.options import COUNT, JOBS
 
 if TYPE_CHECKING:
     from hkconv.experiments.reproduce import Summary
@@ -39,6 +39,9 @@ def reproduce(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
+    batch: Annotated[
+        int | None, ranged(COUNT, help="Networks on one graph trained at once.", show_default="60 on a GPU, else 1")
+    ] = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,
@@ -59,7 +62,7 @@ def reproduce(
     order = Order(
         table_names(table),
         Choice(names_of(datasets), names_of(systems), names_of(protocol), quick),
-        Execution(device, data, capture),
+        Execution(device, data, capture, batch),
         jobs,
         Path(results),
         RECIPES if recipes is None else Path(recipes),

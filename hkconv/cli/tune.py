@@ -35,6 +35,9 @@ def tune(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
+    batch: Annotated[
+        int | None, ranged(COUNT, help="Networks on one graph trained at once.", show_default="60 on a GPU, else 1")
+    ] = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,
@@ -58,7 +61,7 @@ def tune(
     order = Order(
         (table,),
         Choice(names_of(datasets), names_of(systems), names_of(protocol)),
-        Execution(device, data, capture),
+        Execution(device, data, capture, batch),
         jobs,
         Path(results),
         RECIPES if recipes is None else Path(recipes),

@@ -1,7 +1,7 @@
 """Fills the tables of the paper: trains the cells that the results store does not have yet."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hkconv.engine.interrupts import held_back
 from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.experiments import store
+from hkconv.experiments.batches import Batch, BatchTrainer, group_cells, networks_at_once
 from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, read_table
 from hkconv.experiments.runtime import RuntimeCell, list_timings, time_epochs
@@ -124,7 +125,7 @@ def fill_store(
     cells: list[TableCell],
     timings: list[RuntimeCell],
     tables: tuple[str, ...],
-    train: Callable[[TableCell], Outcome],
+    trainer: CellTrainer,
     watcher: Watcher | None = None,
 ) -> Summary:
     """Train the cells and time the epochs that a store does not have.
@@ -133,7 +134,7 @@ def fill_store(
         order: where, by how many processes, and where the records go.
         cells, timings: what is wanted.
         tables: those whose records may stand for a cell's.
-        train: gives a cell's record.
+        trainer: gives a cell's record, and those of a batch of cells.
         watcher: told of every step.
     """
     watcher, summary = watcher or Watcher(), Summary()
@@ -149,7 +150,7 @@ def fill_store(
         summary.stored[wanted.table] += wanted.identity in known
     total, stored = sum(summary.wanted.values()), sum(summary.stored.values())
     watcher.planned(total, stored, summary.damaged)
-    filling = _Filling(order, device, watcher, summary, total - stored, train)
+    filling = _Filling(order, device, watcher, summary, total - stored, trainer)
     try:
         filling.train([cell for cell in cells if cell.identity not in known], records)
         open_timings = [timing for timing in timings if timing.identity not in known]
@@ -185,10 +186,10 @@ class _Filling:
         watcher: Watcher,
         summary: Summary,
         total: int,
-        train: Callable[[TableCell], Outcome],
+        trainer: CellTrainer,
     ):
         self.order, self.device, self.watcher, self.summary = order, device, watcher, summary
-        self.done, self.total, self.train_one = 0, total, train
+        self.done, self.total, self.trainer = 0, total, trainer
 
     def train(self, cells: list[TableCell], records: list[Record]) -> None:
         """Train some cells, each training once however many cells it stands in."""
@@ -201,8 +202,9 @@ class _Filling:
             for cell in groups.pop(key):
                 self.keep(_borrowed(elsewhere[key], cell), None)
         first = [group[0] for group in groups.values()]
+        batches = group_cells(first, networks_at_once(self.order.place, self.device))
         remaining = dict(groups)
-        for cell, outcome in self._outcomes(first):
+        for cell, outcome in self._outcomes(batches):
             del remaining[cell.training_identity]
             record = self._record(cell, outcome)
             if record is None:
@@ -213,22 +215,27 @@ class _Filling:
             for other in groups[cell.training_identity][1:]:
                 self.keep(_borrowed(record, other), estimate)
 
-    def _outcomes(self, cells: list[TableCell]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
-        """Every cell with what came of it. What spoiled its process by a capture is trained again without."""
-        again: list[TableCell] = []
-        for cell, outcome in self._run(cells):
-            if isinstance(outcome, Lost) and outcome.is_spoiled and cell.recipe.runtime.capture:
-                again.append(without_capture(cell))
-            else:
-                yield cell, outcome
-        if again:
-            yield from self._run(again)
+    def _outcomes(self, batches: list[Batch]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
+        """Every cell of some batches with what came of it.
 
-    def _run(self, cells: list[TableCell]) -> Iterator[tuple[TableCell, Outcome | Lost]]:
+        What was lost with others in its batch, or spoiled its process by a capture, is trained again without.
+        """
+        again: list[Batch] = []
+        for batch, outcomes in self._run(batches):
+            if not isinstance(outcomes, Lost):
+                yield from zip(batch, outcomes)
+            elif len(batch) > 1 or (outcomes.is_spoiled and batch[0].recipe.runtime.capture):
+                again += [(without_capture(cell),) for cell in batch]
+            else:
+                yield batch[0], outcomes
+        if again:
+            yield from self._outcomes(again)
+
+    def _run(self, batches: list[Batch]) -> Iterator[tuple[Batch, list[Outcome] | Lost]]:
         # Drawn one by one: a dataset that turns out to be unreadable is not asked for again.
-        jobs = (cell for cell in cells if cell.recipe.data.dataset not in self.summary.left_out)
-        may_spoil = any(cell.recipe.runtime.capture for cell in cells)
-        return results_of(self.train_one, jobs, self.order.jobs, may_spoil=may_spoil)
+        jobs = (batch for batch in batches if batch[0].recipe.data.dataset not in self.summary.left_out)
+        may_spoil = any(batch[0].recipe.runtime.capture for batch in batches)
+        return results_of(BatchTrainer(self.trainer), jobs, self.order.jobs, may_spoil=may_spoil)
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
         """Store a record and tell of it."""

@@ -9,6 +9,7 @@ from hkconv.errors import InputError, did_you_mean
 from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
 from hkconv.experiments.store import NOT_KEPT, RUNTIME, SCHEMA, Record, identity, training_identity
 from hkconv.models.options import foreign_options
+from hkconv.options import COUNT
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.summary import Cell
 
@@ -78,11 +79,20 @@ class Execution:
         device: its name, or ``"auto"``.
         data: folder of the datasets; None for the usual one.
         capture: replay training steps as CUDA graphs where a task allows it.
+        batch: the most networks that are trained at once, see :mod:`hkconv.experiments.batches`; None for many on a
+            GPU, and for one elsewhere or with ``capture``.
     """
 
     device: str = "auto"
     data: str | None = None
     capture: bool = False
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch is not None:
+            COUNT.check("batch", self.batch)
+        if self.capture and self.batch not in (None, 1):
+            raise InputError(f"capture records the steps of one network: batch must be 1 with it, got {self.batch}")
 
     def recipe_for(self, table: TableRecipe, protocol: str, model: str, values: Mapping[str, Any]) -> Recipe:
         """Return the recipe of a model on a table's dataset, with algorithms that repeat exactly."""

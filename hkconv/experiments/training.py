@@ -1,14 +1,14 @@
-"""Training of one cell, from its recipe to its record, the same for tables, tuning and searches."""
+"""Training of one cell or a batch of them, from its recipe to its record, the same for tables, tuning and searches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from hkconv.data import hide_test
+from hkconv.data import NodeDataset, hide_test
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.devices import describe_device, find_device
 from hkconv.engine.measuring import peak_cuda, peak_rss
@@ -19,8 +19,10 @@ from hkconv.experiments.pool import SpoiledError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import TableCell
 from hkconv.tasks.building import describe_dataset, load_dataset
+from hkconv.tasks.many import train_cells
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.run import train_cell
+from hkconv.tasks.summary import CellResult
 from hkconv.tasks.tasks import Dataset
 
 # Cells come dataset by dataset, but a system may want its edges or features otherwise than its neighbors.
@@ -80,11 +82,36 @@ class CellTrainer:
         dataset, device = self.load(cell), find_device(cell.recipe.runtime.device)
         try:
             with torch_threads(self.threads), deterministic_algorithms(cell.recipe.optim.deterministic):
-                return {**cell.head(), **_scores(cell, dataset, device, reporter), **_circumstances(device)}
+                done, peak = _with_peak(
+                    lambda: train_cell(cell.training, cell.recipe, dataset, device, reporter).result, device
+                )
         except CaptureBrokenError as error:
             raise SpoiledError(str(error)) from error
         except CaptureRefusedError:
             return self.train(without_capture(cell), reporter)
+        if done.interrupted:
+            raise KeyboardInterrupt
+        return record_of(cell, dataset, device, done, peak)
+
+    def train_together(self, cells: Sequence[TableCell]) -> list[Record | None]:
+        """Train cells of one batch of :mod:`hkconv.experiments.batches` as one; return the record of each.
+
+        It says in ``batch`` how many networks they were, and ``seconds`` is its share of their time. None stands for a
+        cell that has to be trained by itself.
+        """
+        first, device = cells[0], find_device(cells[0].recipe.runtime.device)
+        datasets = [self.load(cell) for cell in cells]
+        with torch_threads(self.threads), deterministic_algorithms(first.recipe.optim.deterministic):
+            results = train_cells(
+                [cell.training for cell in cells],
+                [cell.recipe for cell in cells],
+                cast(NodeDataset, datasets[0]),
+                device,
+            )
+        return [
+            None if done is None else {**record_of(cell, datasets[0], device, done, None), "batch": len(cells)}
+            for cell, done in zip(cells, results)
+        ]
 
     def load(self, cell: TableCell) -> Dataset:
         """Return the dataset of a cell, which has the cell's split."""
@@ -132,11 +159,17 @@ def torch_threads(number: int = 1) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _scores(cell: TableCell, dataset: Dataset, device: torch.device, reporter: Callback | None) -> dict[str, Any]:
-    done, peak = _with_peak(lambda: train_cell(cell.training, cell.recipe, dataset, device, reporter).result, device)
-    if done.interrupted:
-        raise KeyboardInterrupt
+def record_of(cell: TableCell, dataset: Dataset, device: torch.device, done: CellResult, peak: int | None) -> Record:
+    """Return the record of a finished training.
+
+    Args:
+        cell: what was trained.
+        dataset, device: on which data and where.
+        done: its scores.
+        peak: bytes of memory that it took, None where they were not measured.
+    """
     return {
+        **cell.head(),
         "metric": done.metric,
         "test": done.test_metric,
         "val": done.val_metric,
@@ -152,6 +185,7 @@ def _scores(cell: TableCell, dataset: Dataset, device: torch.device, reporter: C
         "dataset_info": describe_dataset(dataset),
         # Only where there is something to say: most records have none.
         **{name: value for name, value in (("guard", done.guard), ("test_ap", done.test_ap)) if value is not None},
+        **_circumstances(device),
     }
 
 

@@ -239,10 +239,11 @@ def test_a_capture_that_spoils_its_process_is_trained_again_without(order, monke
     asked = []
 
     def results(train, jobs, processes, *, may_spoil):
-        for cell in jobs:
+        for (cell,) in jobs:
             asked.append((cell.variant, cell.split, cell.recipe.runtime.capture, may_spoil))
             spoils = cell.recipe.runtime.capture and cell.variant == "MLP"
-            yield cell, Lost(SPOILED) if spoils else train(replace(cell, recipe=cell.recipe.replace(capture=False)))
+            plain = replace(cell, recipe=cell.recipe.replace(capture=False))
+            yield (cell,), Lost(SPOILED) if spoils else train((plain,))
 
     monkeypatch.setattr(module, "results_of", results)
     monkeypatch.setattr(module, "check_capture", lambda *_: None)

@@ -1,0 +1,83 @@
+"""Batches of cells: trainings of one architecture on the nodes of one graph, whose networks are trained at once.
+
+They differ in split, seed, learning rate, weight decay and dropout alone. How many are trained at once is no part of
+what a training is; with dropout its noise depends on it.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+
+import torch
+
+from hkconv.data.catalog import CATALOG
+from hkconv.errors import is_out_of_memory
+from hkconv.experiments.store import Record
+from hkconv.experiments.tables import Execution, TableCell
+from hkconv.experiments.training import CellTrainer, Outcome
+
+# On a GPU, unless it is told otherwise: beyond, a small graph gains little.
+NETWORKS_AT_ONCE = 60
+
+Batch = tuple[TableCell, ...]
+
+
+def networks_at_once(place: Execution, device: torch.device) -> int:
+    """Return the most networks of a batch: as was asked for, or many on a GPU and one elsewhere."""
+    if place.batch is not None:
+        return place.batch
+    return NETWORKS_AT_ONCE if device.type == "cuda" and not place.capture else 1
+
+
+def group_cells(cells: Iterable[TableCell], most: int) -> list[Batch]:
+    """Return every cell in one batch of at most so many, with cells whose networks can be trained at once."""
+    groups: dict[Hashable, list[TableCell]] = defaultdict(list)
+    for number, cell in enumerate(cells):
+        groups[_architecture(cell) if most > 1 and _takes_all_nodes(cell) else number].append(cell)
+    batches = []
+    for group in groups.values():
+        size = -(-len(group) // -(-len(group) // most))
+        batches += [tuple(group[start : start + size]) for start in range(0, len(group), size)]
+    return batches
+
+
+def _takes_all_nodes(cell: TableCell) -> bool:
+    data, optim = cell.recipe.data, cell.recipe.optim
+    task = data.task or CATALOG[data.dataset].tasks[0]
+    return task == "node" and optim.neighbors is None and optim.precision == "float32"
+
+
+def _architecture(cell: TableCell) -> Hashable:
+    """Equal for cells that differ only in what the networks of a batch may differ in."""
+    return cell.recipe.replace(lr=1.0, weight_decay=0.0, dropout=0.0)
+
+
+class BatchTrainer:
+    """Trains batches one after another.
+
+    Args:
+        trainer: trains a cell by itself, and several together.
+    """
+
+    def __init__(self, trainer: CellTrainer):
+        self.trainer = trainer
+
+    def __call__(self, batch: Batch) -> list[Outcome]:
+        """Train a batch; what it cannot take, or meets a number in it that is not finite, is trained by itself."""
+        return [
+            self.trainer(cell) if record is None else Outcome(record)
+            for cell, record in zip(batch, self._together(batch))
+        ]
+
+    def _together(self, batch: Batch) -> list[Record | None]:
+        if len(batch) == 1:
+            return [None]
+        try:
+            return self.trainer.train_together(batch)
+        # Whatever it is, single trainings go without, or say what is wrong in a record of their own.
+        except Exception as error:
+            if not is_out_of_memory(error):
+                return [None] * len(batch)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        middle = len(batch) // 2
+        return self._together(batch[:middle]) + self._together(batch[middle:])
