@@ -66,11 +66,20 @@ def test_without_write_nothing_but_records_is_written(hkconv, arguments):
     assert len(read(Path("records"), ["tuning-node"])[0]) == 2
 
 
+def test_networks_of_one_architecture_are_trained_at_once_where_it_is_asked_for(hkconv, arguments):
+    result = hkconv(*arguments, "--splits", "2", "--batch", "2")
+    assert result.exit_code == 0, result.output
+    records, _ = read(Path("records"), ["tuning-node"])
+    assert len(records) == 12 and all(record["batch"] == 2 for record in records)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
         (("--systems", "GNN"), "unknown system 'GNN' of these tables"),
         (("--trials", "-1"), "trials must be a whole number of at least 1 and at most 1000000000, got -1"),
+        (("--batch", "0"), "batch must be a whole number of at least 1 and at most 1000000000, got 0"),
+        (("--batch", "2", "--capture"), "capture records the steps of one network: batch must be 1 with it, got 2"),
         (("--protocol", "published"), "no recipe of table 'node' has protocol 'published'"),
     ],
 )
