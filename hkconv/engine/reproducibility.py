@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,12 +41,17 @@ def deterministic_algorithms(enabled: bool = True) -> Iterator[None]:
         return
     # cuBLAS repeats only with a fixed workspace; it reads this when it is first used.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
+    # Torch makes its attribute when it is imported, where mypy does not see it.
+    memory: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
+    # Else every new tensor is filled with NaN first, thousands of operations an epoch; a result needs none of them.
+    memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        memory.fill_uninitialized_memory = before[1]
 
 
 PACKAGES = ("torch", "torch-geometric", "geoopt", "numpy")

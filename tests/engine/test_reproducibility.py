@@ -44,7 +44,9 @@ def test_deterministic_algorithms_end_with_the_block():
         assert not torch.are_deterministic_algorithms_enabled()
     with deterministic_algorithms():
         assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_versions_name_what_a_result_depends_on():
