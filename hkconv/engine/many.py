@@ -105,7 +105,6 @@ class NetworkStack:
         buffers = [dict(network.named_buffers()) for network in networks]
         self.buffers = {name: _stacked([own[name] for own in buffers]) for name in buffers[0]}
         self.common_rate = max(rates)
-        self.has_own_rates = min(rates) < max(rates)
         self.rates = self.weights.new_tensor(rates)
 
     def leaves(self) -> dict[str, Tensor]:
@@ -125,8 +124,8 @@ class NetworkStack:
         return vmap(call, randomness="different")(parameters, self.buffers, self.rates)
 
     def _dropout(self, rate: Tensor) -> AbstractContextManager[object]:
-        # Functions are called through a mode, which takes time.
-        return OwnRate(self.common_rate, rate) if self.has_own_rates and self.network.training else nullcontext()
+        # Also where all rates are equal: on a GPU PyTorch's dropout of an input that networks share cannot be mapped.
+        return OwnRate(self.common_rate, rate) if self.common_rate and self.network.training else nullcontext()
 
     @torch.no_grad()
     def evaluate(self, task: ManyTask) -> Tensor:

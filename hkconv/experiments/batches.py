@@ -4,6 +4,7 @@ They differ in split, seed, learning rate, weight decay and dropout alone. How m
 what a training is; with dropout its noise depends on it.
 """
 
+import warnings
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 
@@ -76,6 +77,8 @@ class BatchTrainer:
         # Whatever it is, single trainings go without, or say what is wrong in a record of their own.
         except Exception as error:
             if not is_out_of_memory(error):
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                warnings.warn(f"{batch[0].variant}: {len(batch)} trainings go one by one, {reason}", stacklevel=3)
                 return [None] * len(batch)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

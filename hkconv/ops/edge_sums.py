@@ -43,7 +43,7 @@ def neighbor_sum(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tens
         common = torch.promote_types(x.dtype, weight.dtype)
         x, weight = x.to(common), weight.to(common)
     if is_transformed():
-        rows = x.index_select(0, neighbors.source)
+        rows = x.index_select(0, neighbors.source.long())
         return _added(rows if weight is None else weight.unsqueeze(-1) * rows, neighbors)
     return _NeighborSum.apply(x, weight, neighbors)
 
@@ -51,19 +51,20 @@ def neighbor_sum(x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tens
 def square_distance(x: Tensor, y: Tensor, neighbors: Neighbors) -> Tensor:
     r"""The squares :math:`|x_j - y_i|^2` along all edges :math:`j \to i`, ``(N, d), (N, d) -> (E,)``."""
     if is_transformed():
-        return (x.index_select(0, neighbors.source) - y.index_select(0, neighbors.target)).square().sum(-1)
+        source, target, _ = neighbors.edges()
+        return (x.index_select(0, source) - y.index_select(0, target)).square().sum(-1)
     # A view, because a compiler does not take the same tensor twice.
     return _SquareDistance.apply(x, y.view_as(y), neighbors)
 
 
 def at_source(x: Tensor, neighbors: Neighbors) -> Tensor:
     """Gather the values of the edges' sources, ``(N,) -> (E,)``."""
-    return x.index_select(0, neighbors.source) if is_transformed() else _AtSource.apply(x, neighbors)
+    return x.index_select(0, neighbors.source.long()) if is_transformed() else _AtSource.apply(x, neighbors)
 
 
 def at_target(x: Tensor, neighbors: Neighbors) -> Tensor:
     """Gather the values of the edges' targets, ``(N,) -> (E,)``."""
-    return x.index_select(0, neighbors.target) if is_transformed() else _AtTarget.apply(x, neighbors)
+    return x.index_select(0, neighbors.target.long()) if is_transformed() else _AtTarget.apply(x, neighbors)
 
 
 def target_sum(x: Tensor, neighbors: Neighbors) -> Tensor:
@@ -82,7 +83,7 @@ def target_max(x: Tensor, neighbors: Neighbors) -> Tensor:
 
 def _added(values: Tensor, neighbors: Neighbors) -> Tensor:
     """The sums of values of edges over the edges into each node."""
-    return values.new_zeros(neighbors.size[1], *values.shape[1:]).index_add(0, neighbors.target, values)
+    return values.new_zeros(neighbors.size[1], *values.shape[1:]).index_add(0, neighbors.target.long(), values)
 
 
 class _NeighborSum(torch.autograd.Function):
