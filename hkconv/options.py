@@ -6,7 +6,7 @@ their owners: :class:`hkconv.data.options.DataOptions`, :class:`hkconv.models.op
 PyTorch, so that the command line starts quickly.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Self
@@ -231,12 +231,13 @@ class Options:
         return cls(**{**own, **{name: inner.of(values) for name, inner in cls.groups().items()}})
 
     @classmethod
-    def flattened(cls, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def flattened(cls, values: Mapping[str, Any], where: str, also: Collection[str] = ()) -> dict[str, Any]:
         """Values by the names of fields, unchecked, from some by those names or in mappings by the names of groups.
 
         Args:
             values: such as ``{"lr": 0.1}`` or ``{"optim": {"lr": 0.1}}``.
             where: what they are of, for errors.
+            also: further names that are accepted, in any group.
 
         Returns:
             The values; an :class:`InputError` names an unknown key with the nearest known one.
@@ -244,8 +245,8 @@ class Options:
         flat: dict[str, Any] = {}
         for key, value in values.items():
             if key in cls.groups() and isinstance(value, Mapping):
-                found = cls.groups()[key].flattened(value, f"{key} of {where}")
-            elif key in cls.options():
+                found = cls.groups()[key].flattened(value, f"{key} of {where}", also)
+            elif key in cls.options() or key in also:
                 found = {key: value}
             elif key in cls.groups():
                 raise InputError(f"{key} of {where} must hold keys and values, got {value!r}")

@@ -67,9 +67,14 @@ CONFIG = {
 
 def as_then(run: Path) -> None:
     """A run of today, of the paper's form, with the files that 0.1.0 would have written."""
-    _change(run / "recipe.json", lambda recipe: {name: recipe[name] for name in RECIPE})
+    _change(run / "recipe.json", _recipe_of_then)
     for path in run.glob("*/*/config.json"):
         _change(path, _checkpoint_of_then)
+
+
+def _recipe_of_then(recipe: dict) -> dict:
+    then = {**recipe, "undirected": {"both": True, "in": False}[recipe["direction"]]}
+    return {name: then[name] for name in RECIPE}
 
 
 def _checkpoint_of_then(entries: dict) -> dict:

@@ -82,10 +82,8 @@ def _print_graph(found: "Audit") -> None:
     ways = f"directed, {graph.one_way_links} of them one way" if graph.one_way_links else "undirected"
     table.add_row("nodes", str(graph.nodes))
     table.add_row("links", f"{graph.links}, {ways}; {graph.self_loops} self loops")
-    table.add_row("isolated nodes", _part(graph.isolated, graph.nodes))
-    if graph.one_way_links:
-        table.add_row("no in-neighbours", _part(graph.without_in_neighbors, graph.nodes))
-        table.add_row("no out-neighbours", _part(graph.without_out_neighbors, graph.nodes))
+    for direction, count in graph.without_neighbors.items():
+        table.add_row(f"no neighbour, direction {direction}", _part(count, graph.nodes))
     table.add_row("constant features", f"{graph.constant_features} of {graph.features}")
     if graph.homophily is not None:
         table.add_row("edge homophily", f"{graph.homophily:.3f}, the share of links within a class")

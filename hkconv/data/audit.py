@@ -10,10 +10,11 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.utils import coalesce
 
-from hkconv.data.catalog import load
+from hkconv.data.catalog import find_entry, load
 from hkconv.data.checks import Overlap, overlaps
-from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset, link_keys, pairs_of_keys
+from hkconv.data.dataset import CLEAN, OWN, GraphDataset, NodeDataset, link_keys, pairs_of_keys
 from hkconv.data.isomorphism import same_graphs
+from hkconv.data.options import BOTH, IN, OUT
 from hkconv.data.split_files import check_split_file, read_split_parts
 from hkconv.data.twins import label_agreement, num_with_twin, same_neighbors, same_rows, same_tuples
 
@@ -80,8 +81,8 @@ class GraphFacts:
         links: pairs of different nodes with an edge in either direction.
         one_way_links: those with an edge in one direction only; zero for an undirected graph.
         self_loops: edges from a node to itself.
-        isolated: nodes without a neighbour in either direction.
-        without_in_neighbors, without_out_neighbors: nodes that nobody points to, and that point to nobody.
+        without_neighbors: by direction, the nodes that nobody points to (``"in"``), that point to nobody (``"out"``),
+            and both at once (``"both"``).
         features: number of feature columns.
         constant_features: those with the same value everywhere.
         homophily: edge homophily, the share of links whose nodes have the same label; None for graph labels and without
@@ -92,9 +93,7 @@ class GraphFacts:
     links: int
     one_way_links: int
     self_loops: int
-    isolated: int
-    without_in_neighbors: int
-    without_out_neighbors: int
+    without_neighbors: dict[str, int]
     features: int
     constant_features: int
     homophily: float | None
@@ -171,9 +170,9 @@ def audit_dataset(
     Returns:
         What was found.
     """
-    dataset = load(name, root=root, protocol=protocol, undirected=False)
-    if isinstance(dataset, LinkDataset):
-        dataset = cast(NodeDataset, load(name, root=root, protocol=protocol, undirected=False, task="node"))
+    tasks = find_entry(name).tasks
+    task = "node" if "node" in tasks else tasks[0]
+    dataset = cast(NodeDataset | GraphDataset, load(name, root=root, protocol=protocol, direction=IN, task=task))
     check_split_file(split_file, protocol, dataset.task)
     if split_file is None:
         return audit_splits(dataset, [split.parts for split in dataset.splits], dataset.protocol)
@@ -269,9 +268,10 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
         links=len(links),
         one_way_links=2 * len(links) - len(source),
         self_loops=int(loops.sum()),
-        isolated=int((_num_neighbors(edges, num_nodes) == 0).sum()),
-        without_in_neighbors=int((torch.bincount(target, minlength=num_nodes) == 0).sum()),
-        without_out_neighbors=int((torch.bincount(source, minlength=num_nodes) == 0).sum()),
+        without_neighbors={
+            direction: num_nodes - len(heard.unique())
+            for direction, heard in ((IN, target), (OUT, source), (BOTH, torch.cat([source, target])))
+        },
         features=features,
         constant_features=constant,
         homophily=(graph.y[first] == graph.y[second]).double().mean().item() if has_homophily else None,

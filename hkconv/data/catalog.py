@@ -14,7 +14,8 @@ from hkconv.data import sources
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
 from hkconv.data.molecules import Molecules, load_molecules, molecules
-from hkconv.data.preparation import both_directions, prepare_features
+from hkconv.data.options import BOTH, DIRECTIONS
+from hkconv.data.preparation import direct_edges, prepare_features
 from hkconv.data.protocols import check_protocol, published_splits
 from hkconv.data.sources import Source, read_source
 from hkconv.data.split_files import check_split_file, read_splits
@@ -183,7 +184,7 @@ def load(
     split_file: str | os.PathLike[str] | None = None,
     num_splits: int = 10,
     seed: int = 0,
-    undirected: bool = True,
+    direction: str = BOTH,
     normalize_features: bool = False,
     log_features: bool = False,
 ) -> Dataset:
@@ -204,24 +205,26 @@ def load(
         num_splits: how many splits; at most ten for the Geom-GCN splits and for folds. OGB's split is one, however
             many are asked for.
         seed: seed of random splits, and of an embedded dataset itself.
-        undirected: give every edge of a node dataset both directions, without repeats and with its self
-            loops; False keeps the edges as the dataset defines them.
+        direction: whom a node hears from: ``"in"``, those that point to it, over the edges as they are stored;
+            ``"out"``, those that it points to; or ``"both"``, see :func:`hkconv.data.preparation.direct_edges`.
+            Links go both ways, and so do the edges of all datasets of graphs here, which stay as they are.
         normalize_features: divide every row of features by its sum; rows of zeros stay zero.
         log_features: replace every feature x by sign(x) log(1 + abs(x)), for features that run into the hundreds.
 
     Returns:
         A :class:`NodeDataset`, :class:`GraphDataset` or :class:`LinkDataset`, by task.
     """
-    entry = _find(name)
+    entry = find_entry(name)
     task = _choose_task(entry, task)
     check_protocol(protocol, entry.name, task)
     check_split_file(split_file, protocol, task)
+    _check_direction(direction, task)
     # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
     are_usual = task != "link" and protocol == CLEAN and split_file is None
     dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
     for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
-        if undirected and not isinstance(dataset, GraphDataset):
-            both_directions(graph)
+        if not isinstance(dataset, GraphDataset):
+            direct_edges(graph, direction)
         graph.x = prepare_features(
             graph.x,
             entry.name,
@@ -251,7 +254,8 @@ def describe(root: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
     ]
 
 
-def _find(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
+    """Return the entry of a dataset; an :class:`InputError` names those that are spelled alike."""
     key = name.lower().replace("_", "-")
     if key in CATALOG:
         return CATALOG[key]
@@ -267,6 +271,15 @@ def _choose_task(entry: Entry, task: str | None) -> str:
         accepted = " or ".join(repr(possible) for possible in entry.tasks)
         raise InputError(f"task of dataset {entry.name!r} must be {accepted}, got {task!r}")
     return task
+
+
+def _check_direction(direction: str, task: str) -> None:
+    if direction not in DIRECTIONS:
+        raise InputError(f"direction must be {' or '.join(map(repr, DIRECTIONS))}, got {direction!r}")
+    if task == "link" and direction != BOTH:
+        raise InputError(
+            f"direction must be {BOTH!r} for the link task, which uses every link both ways, got {direction!r}"
+        )
 
 
 def _load_usual(

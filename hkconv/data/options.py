@@ -8,12 +8,15 @@ from hkconv.options import REPEATS, Options, choice, flag, text, whole
 CLEAN, PUBLISHED = "clean", "published"
 # The protocols that a user can choose from.
 CHOICES = (CLEAN, PUBLISHED)
+# Whom a node hears from: those that point to it, those that it points to, or all of them.
+IN, OUT, BOTH = "in", "out", "both"
+DIRECTIONS = (IN, OUT, BOTH)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(Options):
     """A dataset, how it is divided, and what is done to its graphs before a model sees them; see
-    :func:`hkconv.data.load`. Of own data ``undirected`` holds for the graphs of a graph task too."""
+    :func:`hkconv.data.load`. Of own data ``direction`` holds for the graphs of a graph task too."""
 
     dataset: str = text(
         "tree", "the name of a dataset or a path", "Dataset, `hkconv datasets` lists them; or own data."
@@ -22,6 +25,6 @@ class DataOptions(Options):
     protocol: str = choice(CLEAN, CHOICES, "Disjoint splits, or those of the paper's code, which overlap.")
     split_file: str | None = text(None, "a file", "JSON or .npz file with your own splits.", optional=True)
     num_splits: int = whole(3, REPEATS, "How many of the dataset's splits to train on; OGB's have one.")
-    undirected: bool = flag(True, "Give every edge both directions.")
+    direction: str = choice(BOTH, DIRECTIONS, "Neighbours of a node: those that point to it, it points to, or both.")
     normalize_features: bool = flag(False, "Divide each row of features by its sum.")
     log_features: bool = flag(False, "Take sign(x) log(1 + |x|) of every feature.")

@@ -1,25 +1,32 @@
-"""Preparation of graphs for a model: edges both ways, features on another scale, one-hot features written out."""
+"""Preparation of graphs for a model: direction of edges, scale of features, one-hot features written out."""
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
+from hkconv.data.options import BOTH, OUT
 from hkconv.errors import InputError
 
 
-def both_directions(graph: Data) -> Data:
-    """The graph with every edge in both directions, without repeats and with its self loops.
+def direct_edges(graph: Data, direction: str) -> Data:
+    r"""Give a graph the edges over which node :math:`i` hears from :math:`j`, all of which are :math:`(j, i)`.
 
-    Where edges have weights, those of a repeated edge are added first; then both directions get the mean of the
-    two, or of the one that there is.
+    With the stored edges :math:`E` they are :math:`E` for ``"in"``, :math:`E^T = \{(j, i) : (i, j) \in E\}` for
+    ``"out"`` and :math:`E \cup E^T` for ``"both"``, the last without repeats. Where edges have weights, those of a
+    repeated edge are added there first; then both directions get the mean of the two, or of the one that there is.
 
     Args:
         graph: with ``edge_index`` and, if its edges have weights, ``edge_weight``.
+        direction: ``"in"``, ``"out"`` or ``"both"``.
 
     Returns:
         The same graph, changed.
     """
+    if direction == OUT:
+        graph.edge_index = graph.edge_index.flip(0)
+    if direction != BOTH:
+        return graph
     if graph.edge_weight is None:
         graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
         return graph

@@ -19,9 +19,9 @@ How ``published`` divides, as read from the released code, its training scripts 
   the training nodes to validate with, where Planetoid takes 500. Disjoint and the same for every split.
 
 Split i has the seed 1234 + i; the released scripts use 1234 alone. A protocol says how data is divided and nothing
-else. Closest to how the released code reads its node data are ``cornell-legacy``, ``undirected=False`` and
-``normalize_features=True``; but a node there gathers from the nodes it points to, here from those that point to it.
-Its graph tasks had constant features on IMDB and no continuous attributes on ENZYMES and PROTEINS.
+else. Closest to how the released code reads its node data are ``cornell-legacy``, ``direction="out"`` and
+``normalize_features=True``; the trainings of our tables are from before there was ``"out"`` and have ``"in"``. Its
+graph tasks had constant features on IMDB and no continuous attributes on ENZYMES and PROTEINS.
 """
 
 import numpy as np

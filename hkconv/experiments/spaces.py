@@ -18,6 +18,7 @@ import numpy as np
 
 from hkconv.data import NodeDataset
 from hkconv.data.catalog import CATALOG
+from hkconv.data.options import BOTH, DIRECTIONS
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
@@ -87,10 +88,10 @@ def _grid(model: str, dataset: Dataset) -> Space:
 
 
 def _wide(model: str, dataset: Dataset) -> Space:
-    """Numbers in wide ranges, every lever of the model, and both readings of edges where the graph has one-way ones."""
+    """Numbers in wide ranges, every lever of the model, every direction of edges where the graph has one-way ones."""
     space = {**WIDE_NUMBERS, **_levers(model)}
     if isinstance(dataset, NodeDataset) and dataset.graph.is_directed():
-        space["undirected"] = Choices((True, False))
+        space["direction"] = Choices(DIRECTIONS)
     return space
 
 
@@ -165,7 +166,7 @@ class SharedDraws:
         drawn = {**_draw(self.space, _SHARED, number), **_draw(self.own.get(label, {}), _OWN, number)}
         kept = {name: value for name, value in drawn.items() if name not in fixed}
         # With every edge in both directions there is nothing to tell apart.
-        if kept.get("undirected", fixed.get("undirected", True)):
+        if kept.get("direction", fixed.get("direction", BOTH)) == BOTH:
             kept.pop("directions", None)
         return kept
 

@@ -23,7 +23,7 @@ from hkconv.engine.files import append_json, append_line, make_folder
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
 from hkconv.opening import read_bytes
-from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe
+from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe, renamed
 
 SCHEMA = 1
 RUNTIME = "runtime"
@@ -96,7 +96,7 @@ def training_identity(record: Record) -> str:
     A field that a record's recipe does not have counts as in 0.1.0 or as its default: it came later, or its model has
     none.
     """
-    recipe = {**_DEFAULTS, **record["recipe"]}
+    recipe = {**_DEFAULTS, **renamed(record["recipe"])}
     changes = {
         name: value
         for name, value in recipe.items()

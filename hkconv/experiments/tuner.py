@@ -27,7 +27,8 @@ import yaml
 
 from hkconv import models
 from hkconv.data.catalog import CATALOG
-from hkconv.data.dataset import CLEAN
+from hkconv.data.dataset import CLEAN, NodeDataset
+from hkconv.data.options import BOTH, IN
 from hkconv.engine.devices import find_device, room_for_weights
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.interrupts import held_back
@@ -179,7 +180,7 @@ def _trials(tuning: Tuning, recipe: TableRecipe, protocol: str, label: str, plac
     system, repeats = recipe.systems[label], recipe.protocols[protocol]
     budget = tuning.budget_of(protocol, recipe.dataset)
     # Graphs whose edges all go both ways have but one reading.
-    fixed = {**repeats.settings, **({} if CATALOG[recipe.dataset].one_way else {"undirected": True})}
+    fixed = {**repeats.settings, **({} if CATALOG[recipe.dataset].one_way else {"direction": BOTH})}
     given = {**recipe.settings, **system.settings, **repeats.settings}
     given["num_splits"] = min(budget.num_splits, repeats.num_splits)
 
@@ -295,7 +296,9 @@ def plan_search(
         raise InputError(f"a search is for one model, got {', '.join(recipe.model.models)}")
     (model,) = recipe.model.models
     device = find_device(recipe.runtime.device)
-    as_it_comes = load_dataset(recipe.replace(undirected=False))
+    as_it_comes = load_dataset(recipe)
+    if isinstance(as_it_comes, NodeDataset):
+        as_it_comes = load_dataset(recipe.replace(direction=IN))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = recipe.replace(seeds=1, num_splits=min(recipe.data.num_splits, len(as_it_comes.splits)))
     if recipe.runtime.capture:

@@ -126,7 +126,7 @@ def _check_directed(dataset: Dataset) -> None:
     if not any(graph.is_directed() for graph in graphs):
         raise InputError(
             f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
-            "(undirected: false leaves them as they are stored)"
+            "(direction: in leaves them as they are stored)"
         )
 
 

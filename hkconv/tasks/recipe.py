@@ -32,6 +32,9 @@ FIRST_RELEASE = {
     "patience": 50,
 }
 
+# Options of earlier files and records that have another name today, and what their values are called.
+RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {"undirected": ("direction", {True: "both", False: "in"})}
+
 # No recipe nests more than four.
 DEEPEST = 20
 
@@ -86,6 +89,18 @@ def flat_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return Recipe.flattened(values, "the recipe")
 
 
+def renamed(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the names of today; of one that is given by both names that of today counts."""
+    found = {}
+    for name, value in flat.items():
+        if name in RENAMED:
+            new, words = RENAMED[name]
+            found[new] = flat.get(new, words[value] if isinstance(value, bool) else value)
+        else:
+            found[name] = value
+    return found
+
+
 def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
     """Options by their names alone: those of hkconv 0.1.0 as what they were, any other as they are.
 
@@ -93,7 +108,7 @@ def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
         values: some of the options. Without groups, without ``form`` and with an option of the paper's form they are of
             0.1.0, which had no other.
     """
-    flat = flat_values(values)
+    flat = renamed(Recipe.flattened(values, "the recipe", also=RENAMED))
     has_groups = any(isinstance(value, Mapping) for value in values.values())
     is_first = not has_groups and "form" not in flat and any(name in flat for name in OPTIONS_OF_PAPER)
     return {**FIRST_RELEASE, **flat} if is_first else flat

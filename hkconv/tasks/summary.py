@@ -10,6 +10,7 @@ import torch
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
+from hkconv.data.options import DIRECTIONS
 from hkconv.engine.reproducibility import versions
 from hkconv.tasks.building import describe_dataset
 from hkconv.tasks.recipe import Recipe
@@ -252,19 +253,20 @@ def _remedies(recipe: Recipe, dataset: Dataset, model: str) -> list[str]:
     """Options that may help a model which learned nothing; none that is on already or would change nothing."""
     if recipe.optim.epochs < FEW_EPOCHS:
         return ["more --epochs", "another --lr"]
-    directions = ["--no-undirected (if directed)"] if _could_have_directions(recipe, dataset, model) else []
-    return [*_scalings(recipe, dataset), *directions, "another --lr"]
+    others = [direction for direction in DIRECTIONS if direction != recipe.data.direction]
+    hint = [f"--direction {' or '.join(others)} (if directed)"] if _could_have_direction(dataset, model) else []
+    return [*_scalings(recipe, dataset), *hint, "another --lr"]
 
 
-def _could_have_directions(recipe: Recipe, dataset: Dataset, model: str) -> bool:
-    """Tell whether ``undirected`` may have added edges that the model passes messages over."""
+def _could_have_direction(dataset: Dataset, model: str) -> bool:
+    """Tell whether the model may hear from other nodes over edges of another direction."""
     if isinstance(dataset, GraphDataset):
-        # Those of the catalog are left as they are, and bonds of molecules have no direction.
-        can_add = dataset.schema is not None and dataset.num_columns is None
+        # The edges of the catalog's graphs go both ways, and bonds of molecules have no direction.
+        can_point = dataset.schema is not None and dataset.num_columns is None
     else:
         # Links are used both ways, and so are the edges of the embedded trees.
-        can_add = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
-    return recipe.data.undirected and can_add and model != "mlp"
+        can_point = isinstance(dataset, NodeDataset) and not dataset.source.startswith("embedded")
+    return can_point and model != "mlp"
 
 
 def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:

@@ -198,7 +198,7 @@ def test_models_that_name_one_class_alone_learned_nothing(hkconv):
     mlp, gcn = unlearned_lines(result)
     told = "learned nothing (2 of 2 trainings at the majority class); try"
     assert mlp == f"mlp {told} --log-features, --normalize-features, another --lr"
-    assert gcn == f"gcn {told} --log-features, --normalize-features, --no-undirected (if directed), another --lr"
+    assert gcn == f"gcn {told} --log-features, --normalize-features, --direction in or out (if directed), another --lr"
     assert result.stdout.splitlines()[-2:] == [mlp, gcn]
     assert "\n".join([mlp, gcn]) in hkconv("train", "--resume", "run").stdout
     stored = json.loads(Path("run/summary.json").read_text())
@@ -220,10 +220,10 @@ def test_a_run_from_before_models_were_said_to_learn_nothing(hkconv):
     ("value", "options", "remedies"),
     [
         (3.0, ("--epochs", 19), "more --epochs, another --lr"),
-        (-3.0, ("--no-undirected",), "--log-features, another --lr"),
-        (0.5, (), "--no-undirected (if directed), another --lr"),
-        (3.0, ("--log-features",), "--normalize-features, --no-undirected (if directed), another --lr"),
-        (3.0, ("--normalize-features",), "--no-undirected (if directed), another --lr"),
+        (-3.0, ("--direction", "out"), "--log-features, --direction in or both (if directed), another --lr"),
+        (0.5, (), "--direction in or out (if directed), another --lr"),
+        (3.0, ("--log-features",), "--normalize-features, --direction in or out (if directed), another --lr"),
+        (3.0, ("--normalize-features",), "--direction in or out (if directed), another --lr"),
     ],
 )
 def test_only_options_that_change_something_are_named(hkconv, value, options, remedies):
@@ -267,7 +267,7 @@ def test_graphs_that_are_not_learned(hkconv):
     torch.save([Data(x=torch.ones(3, 2), edge_index=one_way, y=int(index % 3 == 0)) for index in range(60)], "mine.pt")
     (line,) = unlearned_lines(hkconv("train", "mine.pt", *SHORT, "--models", "gcn", "--epochs", 20))
     told = "gcn learned nothing (2 of 2 trainings at the majority class); try"
-    assert line == f"{told} --normalize-features, --no-undirected (if directed), another --lr"
+    assert line == f"{told} --normalize-features, --direction in or out (if directed), another --lr"
 
 
 def test_half_precision(hkconv):
@@ -302,7 +302,7 @@ OF_PAPER = [
     (("--act", "relu"), "act is an option of form 'paper'"),
     (("--no-relative",), "relative is an option of form 'paper'"),
     (("--attention", "distance"), "attention is an option of form 'paper'"),
-    (("--directions", "--no-undirected"), "directions is an option of form 'paper'"),
+    (("--directions", "--direction", "in"), "directions is an option of form 'paper'"),
 ]
 
 

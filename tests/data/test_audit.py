@@ -103,7 +103,7 @@ def test_graph_facts_by_hand():
     edges = [(0, 1), (1, 0), (1, 2), (1, 2), (3, 3), (0, 2)]
     found = audit_splits(small_nodes(5, edges, [0, 0, 1, 1, 1], x), [parts([0], [1], [2])], "own").graph
     assert (found.nodes, found.links, found.one_way_links, found.self_loops) == (5, 3, 2, 1)
-    assert (found.isolated, found.without_in_neighbors, found.without_out_neighbors) == (2, 2, 3)
+    assert found.without_neighbors == {"in": 2, "out": 3, "both": 2}
     assert (found.features, found.constant_features) == (3, 1)
     assert found.homophily == pytest.approx(1 / 3)
 
@@ -111,7 +111,8 @@ def test_graph_facts_by_hand():
 def test_no_links_no_homophily():
     dataset = small_nodes(3, [(0, 0)], [0, 1, 1])
     found = audit_splits(dataset, [parts([0], [1], [2])], "own").graph
-    assert (found.links, found.self_loops, found.isolated, found.homophily) == (0, 1, 3, None)
+    assert (found.links, found.self_loops, found.homophily) == (0, 1, None)
+    assert found.without_neighbors == {"in": 3, "out": 3, "both": 3}
 
 
 def rings(num_copies, labels_agree):
@@ -162,7 +163,7 @@ def test_clean_is_clean(real_data, name):
 def test_published_texas(real_data):
     found = audit_dataset("texas", root=real_data, protocol="published")
     assert "61-81 % of the unique test nodes are train nodes (split 0: 26 of 42, 62 %)" in found.leaks
-    assert found.graph.one_way_links > 0 and found.graph.without_out_neighbors == 78
+    assert found.graph.one_way_links > 0 and found.graph.without_neighbors["out"] == 78
 
 
 def test_published_graphs_are_not_tested_at_all(real_data):

@@ -60,7 +60,7 @@ def facts_of(dataset):
 
 @pytest.mark.parametrize("name", NODE_TABLE)
 def test_one_way_edges_are_known(load_real, name):
-    assert load_real(name, undirected=False).graph.is_directed() == CATALOG[name].one_way
+    assert load_real(name, direction="in").graph.is_directed() == CATALOG[name].one_way
 
 
 @pytest.mark.parametrize("name", NODE_TABLE)
@@ -150,16 +150,18 @@ def test_the_filtered_graphs_have_fewer_twins(load_real):
 
 
 def test_directed_edges_are_kept_on_request(load_real):
-    directed = load_real("texas", undirected=False).graph
+    directed = load_real("texas", direction="in").graph
     assert directed.edge_index.size(1) == 325 and not directed.is_undirected()
     both = load_real("texas").graph
     assert undirected_edges(directed) == undirected_edges(both)
+    turned = load_real("texas", direction="out").graph
+    assert torch.equal(turned.edge_index, directed.edge_index.flip(0))
     loops = [int((graph.edge_index[0] == graph.edge_index[1]).sum()) for graph in (directed, both)]
     assert loops[0] == loops[1] > 0
 
 
 def test_files_that_list_edges_once_are_undirected_all_the_same(load_real):
-    assert load_real("chameleon-filtered", undirected=False).graph.is_undirected()
+    assert load_real("chameleon-filtered", direction="in").graph.is_undirected()
 
 
 def test_normalised_rows_sum_to_one(load_real):
@@ -229,7 +231,7 @@ def test_the_tree_can_be_used_for_links():
 
 
 def test_a_directed_graph_with_loops_can_be_used_for_links_beyond_its_ten_splits(load_real):
-    dataset = load_real("texas", task="link", num_splits=12, undirected=False)
+    dataset = load_real("texas", task="link", num_splits=12)
     assert len(dataset.splits) == 12
     assert_links_are_hidden(dataset)
 
@@ -240,6 +242,12 @@ def test_a_directed_graph_with_loops_can_be_used_for_links_beyond_its_ten_splits
         ("tree", {"task": "graph"}, "task of dataset 'tree' must be 'node' or 'link', got 'graph'"),
         ("ptc", {"task": "node"}, "task of dataset 'ptc' must be 'graph', got 'node'"),
         ("tree", {"task": "regression"}, "must be 'node' or 'link', got 'regression'"),
+        (
+            "tree",
+            {"task": "link", "direction": "in"},
+            "direction must be 'both' for the link task, which uses every link",
+        ),
+        ("tree", {"direction": "up"}, "direction must be 'in' or 'out' or 'both', got 'up'"),
         ("tree", {"num_splits": 0}, "num_splits of dataset 'tree' must be at least 1, got 0"),
         ("tree", {"task": "link", "num_splits": 0}, "num_splits of link prediction must be at least 1, got 0"),
         ("tree", {"seed": -1}, "seed must be zero or larger"),

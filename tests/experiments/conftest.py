@@ -28,7 +28,7 @@ datasets: {tree: {paper: {K=3: [1.5, 0.5]}}}
 TUNING = """\
 trials: 4
 num_splits: 2
-space: {lr: [0.01, 0.02, 0.05], dropout: [0, 0.5], undirected: [true, false]}
+space: {lr: [0.01, 0.02, 0.05], dropout: [0, 0.5], direction: [both, in, out]}
 own: {HKN: {kernel_size: [2, 3, 4]}, GCN: {lr: [0.001]}}
 """
 

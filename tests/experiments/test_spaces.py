@@ -73,8 +73,8 @@ def test_none_is_a_value_where_it_is_none_of_the_words(tree):
 
 
 def test_the_direction_of_edges_is_searched_where_there_is_one(tree, one_way):
-    assert "undirected" not in make_space("wide", "hkn", tree)
-    assert make_space("wide", "gcn", one_way)["undirected"] == Choices((True, False))
+    assert "direction" not in make_space("wide", "hkn", tree)
+    assert make_space("wide", "gcn", one_way)["direction"] == Choices(("in", "out", "both"))
 
 
 @pytest.mark.parametrize("name", ["grid", "wide"])

@@ -109,6 +109,24 @@ def test_records_of_the_first_release_are_read_too(tmp_path):
     assert stored_tables(tmp_path).keys() == {"node"}
 
 
+@pytest.mark.parametrize("then, now", [({"undirected": False}, "in"), ({"undirected": True}, "both"), ({}, "both")])
+def test_records_from_before_edges_had_a_direction_are_what_they_were(tmp_path, then, now):
+    """In a folder whose settings are differences to those of then, and in JSON lines."""
+    base = {"id": "base", "recipe": {**first_release.RECIPE, "undirected": True}}
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "settings.jsonl").write_text(json.dumps(base) + "\n")
+    append(tmp_path, record(recipe=then))
+    write_json_lines(tmp_path / "node.jsonl", json.dumps(record(recipe={**first_release.RECIPE, **then})))
+    whole = {name: value for name, value in first_release.RECIPE.items() if name != "undirected"}
+    today = [record(recipe={**whole, "direction": direction}) for direction in ("in", "out", "both")]
+    for entry in today:
+        append(tmp_path, entry)
+    records, _ = read(tmp_path, ("node",))
+    assert len({identity(entry) for entry in today}) == 3
+    same = dict(zip(("in", "out", "both"), map(identity, today)))
+    assert [identity(entry) for entry in records] == [same[word] for word in (now, now, "in", "out", "both")]
+
+
 @pytest.mark.parametrize(
     "line, reason",
     [

@@ -70,7 +70,7 @@ def test_graph_tasks_are_not_captured():
 def test_the_protocol_goes_before_the_settings_of_a_dataset():
     texas = [recipe for recipe in read_table("node") if recipe.dataset == "texas"]
     cells = {cell.recipe.data.protocol: cell.recipe for cell in list_cells(texas)}
-    assert (cells["clean"].data.undirected, cells["published"].data.undirected) == (True, False)
+    assert (cells["clean"].data.direction, cells["published"].data.direction) == ("both", "in")
 
 
 def test_a_record_keeps_what_its_model_uses(recipes):

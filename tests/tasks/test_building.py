@@ -61,6 +61,33 @@ def test_a_system_without_weights_of_edges_is_refused_where_there_are_some(tree)
         model_config(Recipe(), "gat", tree)
 
 
+@pytest.mark.parametrize("direction, offsets", [("in", [-1]), ("out", [1]), ("both", [-1, 1])])
+def test_a_node_hears_from_those_whom_the_direction_says(direction, offsets, tmp_path):
+    """Each of ten nodes points to the next. Features arrive from neighbours, and adjacency rows hold them."""
+    nodes = np.arange(10)
+    path = tmp_path / "path.npz"
+    np.savez(path, x=np.random.default_rng(0).normal(size=(10, 3)), edge_index=[nodes[:-1], nodes[1:]], y=nodes % 2)
+    recipe = make_recipe(dataset=str(path), direction=direction, num_splits=1, num_layers=1, readout="last")
+    dataset = load_dataset(recipe)
+    x, edges = dataset.graph.x, dataset.graph.edge_index
+    heard = sum(torch.diag(torch.ones(9), offset) for offset in offsets) > 0
+
+    def build(name, **options):
+        return create(name, **model_config(recipe.replace(**options), name, dataset)).eval()
+
+    for model in (build("hkn"), build("gcn")):
+        slopes = torch.autograd.functional.jacobian(lambda x, model=model: model(x, edges).square().sum(1), x)
+        assert torch.equal(slopes.ne(0).any(2), heard | torch.eye(10, dtype=torch.bool))
+    hkn, linkx = build("hkn", structure=True), build("linkx")
+    for rows, answer in ((hkn.embedding.node_weight, hkn.embedding), (linkx.network.edge_lin.weight, linkx)):
+        slopes = [
+            torch.autograd.grad(found, rows, retain_graph=True)[0]
+            for found in answer(x, edges).square().sum(1).split(1)
+        ]
+        for node, slope in enumerate(slopes):
+            assert torch.equal(slope.ne(0).any(1), heard[node])
+
+
 def test_every_option_of_hkn_is_reached():
     """Each value is another than the default, and arrives."""
     chosen = {
@@ -70,14 +97,14 @@ def test_every_option_of_hkn_is_reached():
         "hidden_act": "relu",
         "readout": "all",
         "attention": "distance",
-        "undirected": False,
+        "direction": "in",
     }
     recipe = make_recipe(dataset="tree", num_splits=1, **chosen)
     dataset = load_dataset(recipe)
     graph = dataset.graph
     graph.edge_index = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     config = model_config(recipe, "hkn", dataset)
-    assert {name: config[name] for name in chosen if name != "undirected"}.items() <= chosen.items()
+    assert {name: config[name] for name in chosen if name != "direction"}.items() <= chosen.items()
     assert config["num_nodes"] == graph.num_nodes
     logits = create("hkn", **config)(graph.x, graph.edge_index)
     assert logits.shape == (graph.num_nodes, dataset.num_classes) and logits.isfinite().all()
@@ -128,7 +155,7 @@ def test_rows_of_the_adjacency_are_for_one_graph(molecules):
 
 def test_directions_of_edges_that_go_both_ways_are_refused(molecules, links):
     recipe = make_recipe(dataset="tree", num_splits=1, form="paper", directions=True)
-    with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(undirected: false"):
+    with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(direction: in"):
         model_config(recipe, "hkn", load_dataset(recipe))
     with pytest.raises(InputError, match="those of dataset 'shapes' all go both ways"):
         model_config(recipe, "hkn", molecules)

@@ -140,7 +140,7 @@ def test_a_run_on_samples_predicts_from_all_neighbours_layer_by_layer(papers, tm
 
 
 def test_the_recipe_prepares_new_data_too(papers, tmp_path):
-    trained(papers, tmp_path / "run", undirected=False, log_features=True)
+    trained(papers, tmp_path / "run", direction="in", log_features=True)
     network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
     rows = [line.split(",") for line in (papers / "nodes.csv").read_text().splitlines()[1:]]
     colours = ("blue", "green", "red")
@@ -167,7 +167,7 @@ def test_graphs_one_by_one(tmp_path):
         for number in range(30)
     ]
     torch.save(graphs, tmp_path / "graphs.pt")
-    trained(tmp_path / "graphs.pt", tmp_path / "run", undirected=False, batch_size=8)
+    trained(tmp_path / "graphs.pt", tmp_path / "run", direction="in", batch_size=8)
     for graph in graphs:
         del graph.y
     torch.save(graphs[:7], tmp_path / "some.pt")

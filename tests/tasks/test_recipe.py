@@ -165,13 +165,27 @@ def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
         assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
     for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().flat()):
         assert upgraded(values) == values
-    now = {**first_release.RECIPE, **first_release.ADDED}
+    now = {**_without(first_release.RECIPE, "undirected"), **first_release.ADDED, "direction": "both"}
     assert make_recipe(upgraded(first_release.RECIPE)).flat() == now
+
+
+def _without(values, *names):
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def test_the_flag_undirected_is_read_as_a_direction():
+    assert upgraded({"undirected": False}) == upgraded({"data": {"undirected": False}}) == {"direction": "in"}
+    assert upgraded({"undirected": True}) == {"direction": "both"}
+    assert upgraded({"undirected": True, "direction": "out"}) == {"direction": "out"}
+    with pytest.raises(InputError, match="direction must be in or out or both, got 'no'"):
+        make_recipe(upgraded({"undirected": "no"}))
+    with pytest.raises(InputError, match="unknown key 'undirected'"):
+        make_recipe(undirected=True)
 
 
 def test_every_default_of_the_first_release_that_is_another_today_is_known():
     """The recipe of then says all of them but for what that run chose."""
-    chosen = {"models", "epochs", "num_splits", "device"}
+    chosen = {"models", "epochs", "num_splits", "device", "undirected"}
     then = {name: value for name, value in first_release.RECIPE.items() if name not in chosen}
     now = make_recipe(upgraded({"root": True})).flat()
     assert now != make_recipe(form="paper", root=True).flat()
@@ -284,10 +298,10 @@ def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content):
         make_recipe(read_recipe_file(path))
 
 
-@fuzzed(values=changed(Recipe().flat()))
+@fuzzed(values=changed({**Recipe().flat(), "undirected": True}))
 def test_whatever_the_values_are_only_input_errors_come_out(values):
     with input_errors_alone():
-        json.dumps(make_recipe(values if isinstance(values, dict) else {}).flat())
+        json.dumps(make_recipe(upgraded(values if isinstance(values, dict) else {})).flat())
 
 
 def test_yaml_runs_nothing(tmp_path):

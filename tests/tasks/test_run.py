@@ -309,7 +309,7 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
     for name, value in {**dict.fromkeys(OPTIONS_OF_PAPER, True), **OF_PAPER}.items():
         message = f"^{name} is an option of form 'paper' and has no place in form 'views', got {value!r}$"
         with pytest.raises(InputError, match=message):
-            train_run(quick(tmp_path / "out", models=("mlp", "hkn"), **{name: value, "undirected": False}))
+            train_run(quick(tmp_path / "out", models=("mlp", "hkn"), **{name: value, "direction": "in"}))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))

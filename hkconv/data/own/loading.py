@@ -21,7 +21,7 @@ from hkconv.data.own.smiles_tables import read_smiles_table
 from hkconv.data.own.tables import SUFFIXES as TABLES
 from hkconv.data.own.tables import find_table
 from hkconv.data.own.tu_folders import find_edges_file, read_tu_folder
-from hkconv.data.preparation import both_directions, prepare_features
+from hkconv.data.preparation import direct_edges, prepare_features
 from hkconv.data.split_files import read_splits
 from hkconv.data.splits import stratified_splits
 from hkconv.errors import InputError
@@ -185,9 +185,7 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
     """
     made = []
     for graph in own.graphs:
-        graph = graph.clone()
-        if preparation.undirected:
-            both_directions(graph)
+        graph = direct_edges(graph.clone(), preparation.direction)
         graph.x = prepare_features(
             graph.x,
             own.place,

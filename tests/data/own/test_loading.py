@@ -83,8 +83,11 @@ def test_graphs_are_prepared(folder):
     graph = load_own(folder).graph
     found = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight.tolist()))
     assert found == {pair: float(n) for n in range(109) for pair in ((n, n + 1), (n + 1, n))}
-    as_listed = load_own(folder, preparation=DataOptions(undirected=False, log_features=True)).graph
-    assert as_listed.edge_index.size(1) == 109
+    as_listed = load_own(folder, preparation=DataOptions(direction="in", log_features=True)).graph
+    assert as_listed.edge_index.tolist() == [list(range(109)), list(range(1, 110))]
+    turned = load_own(folder, preparation=DataOptions(direction="out")).graph
+    assert torch.equal(turned.edge_index, as_listed.edge_index.flip(0))
+    assert torch.equal(turned.edge_weight, as_listed.edge_weight)
     torch.testing.assert_close(as_listed.x[:, 0], torch.log1p(torch.arange(110.0) % 7))
 
 
