@@ -98,7 +98,7 @@ def run_large_graph(
 
 
 def make_model(shape: Shape, num_layers: int, backend: str, seed: int) -> HKN:
-    """HKN with a root branch, of the width of the features."""
+    """HKN of the width of the features."""
     seed_everything(seed)
     return HKN(
         shape.dim,
@@ -108,7 +108,6 @@ def make_model(shape: Shape, num_layers: int, backend: str, seed: int) -> HKN:
         dropout=0.0,
         num_layers=num_layers,
         kernel_size=shape.kernels,
-        root=True,
         backend=backend,
     )
 

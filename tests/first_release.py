@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-# recipe.json of a run, every field of then.
+from hkconv.models.options import REMOVED_OPTIONS
+
+# recipe.json of a run, every field of then. By default HKN had a root branch, with which it can no longer be built.
 RECIPE = {
     "dataset": "tree",
     "task": None,
@@ -17,7 +19,7 @@ RECIPE = {
     "points": "optimal",
     "relative": True,
     "attention": None,
-    "root": True,
+    "root": False,
     "mass": False,
     "directions": False,
     "structure": False,
@@ -73,12 +75,14 @@ def as_then(run: Path) -> None:
 
 
 def _recipe_of_then(recipe: dict) -> dict:
-    then = {**recipe, "undirected": {"both": True, "in": False}[recipe["direction"]]}
+    then = {**recipe, **REMOVED_OPTIONS, "undirected": {"both": True, "in": False}[recipe["direction"]]}
     return {name: then[name] for name in RECIPE}
 
 
 def _checkpoint_of_then(entries: dict) -> dict:
     config = {name: value for name, value in entries["config"].items() if name != "form"}
+    if entries["model"] == "hkn":
+        config |= REMOVED_OPTIONS
     return {**entries, "format_version": 1, "hkconv_version": "0.1.0", "config": config}
 
 

@@ -5,7 +5,7 @@ A table says what its datasets share, and under each dataset what differs there:
     metric: accuracy
     task: node                         # may be left out: each dataset's usual one
     settings: {lr: 0.01, ...}          # fields of a training recipe that all systems share
-    systems: {HKN: {model: hkn, root: false}, GCN: {model: gcn}}
+    systems: {HKN: {model: hkn, relative: false}, GCN: {model: gcn}}
     protocols: {clean: {num_splits: 10, seeds: 1}, published: {num_splits: 3, seeds: 1, settings: {...}}}
     quick: {num_splits: 2, epochs: 30}
     datasets:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hkconv.data import NodeDataset
 from hkconv.data.catalog import CATALOG
-from hkconv.data.options import BOTH, DIRECTIONS
+from hkconv.data.options import DIRECTIONS
 from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
@@ -164,11 +164,7 @@ class SharedDraws:
         if number == 0:
             return {}
         drawn = {**_draw(self.space, _SHARED, number), **_draw(self.own.get(label, {}), _OWN, number)}
-        kept = {name: value for name, value in drawn.items() if name not in fixed}
-        # With every edge in both directions there is nothing to tell apart.
-        if kept.get("direction", fixed.get("direction", BOTH)) == BOTH:
-            kept.pop("directions", None)
-        return kept
+        return {name: value for name, value in drawn.items() if name not in fixed}
 
 
 @dataclass(frozen=True)

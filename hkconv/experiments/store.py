@@ -22,6 +22,7 @@ from typing import Any
 from hkconv.engine.files import append_json, append_line, make_folder
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
+from hkconv.models.options import REMOVED_OPTIONS, removed_in
 from hkconv.opening import read_bytes
 from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe, renamed
 
@@ -47,7 +48,7 @@ _ALWAYS = {
 _SCORES = ("test", "val", "test_loss", "val_loss", "best_epoch", "epochs", "seconds", "parameters")
 
 # How many trainings there are, and where and how fast they happen, does not change what one of them is.
-_NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *RuntimeOptions.options()}
+_NOT_IDENTITY = {"dataset", "protocol", "models", "num_splits", "seeds", *REMOVED_OPTIONS, *RuntimeOptions.options()}
 _DEFAULTS = make_recipe({}).flat() | FIRST_RELEASE
 # A record says elsewhere what it was trained with and on; where files lie says nothing about a result.
 NOT_KEPT = {"models", "num_splits", "seeds", "device", "data", "out"}
@@ -94,7 +95,7 @@ def training_identity(record: Record) -> str:
     """Identity of a training, in whichever table and under whichever label it stands.
 
     A field that a record's recipe does not have counts as in 0.1.0 or as its default: it came later, or its model has
-    none.
+    none. One that is gone counts where it made another network of HKN.
     """
     recipe = {**_DEFAULTS, **renamed(record["recipe"])}
     changes = {
@@ -102,6 +103,8 @@ def training_identity(record: Record) -> str:
         for name, value in recipe.items()
         if name not in _NOT_IDENTITY and (name not in _DEFAULTS or value != _DEFAULTS[name])
     }
+    if record["model"] == "hkn":
+        changes |= removed_in(recipe)
     names = ("dataset", "protocol", "model", "split", "seed", "quick")
     return json.dumps([*(record[name] for name in names), changes], sort_keys=True)
 
@@ -117,8 +120,13 @@ def append(folder: Path, record: Record) -> None:
     known = {"schema", "table", "model", "recipe", *_CONTEXT, *_NUMBERS, *_TEXTS, "quick"}
     more = {key: value for key, value in record.items() if key not in known}
     base = _read_entries(home / SETTINGS)[0].get(_BASE, {"recipe": _differences(_DEFAULTS, {})})
+    # A base of earlier versions may have options that are gone.
+    gone = {name: value for name, value in REMOVED_OPTIONS.items() if name in base.get("recipe", {})}
     entries = {
-        "settings": {"model": record["model"], "recipe": _differences(record["recipe"], base.get("recipe", {}))},
+        "settings": {
+            "model": record["model"],
+            "recipe": _differences({**gone, **record["recipe"]}, base.get("recipe", {})),
+        },
         "context": {key: record[key] for key in _CONTEXT if key in record},
     }
     named = {_id(entry): entry for entry in entries.values()}

@@ -15,6 +15,7 @@ from torch import Tensor
 from hkconv import __version__
 from hkconv.errors import InputError
 from hkconv.models.allocations import BoundedAllocations
+from hkconv.models.options import without_removed
 from hkconv.opening import read_bytes, read_text
 
 Network = TypeVar("Network", bound=torch.nn.Module)
@@ -77,8 +78,12 @@ def read_config(folder: Path) -> dict[str, Any]:
             raise InputError(f"checkpoint {folder} is damaged: {key!r} in {CONFIG_FILE} must be a {expected.__name__}")
     if config["dtype"] not in DTYPES:
         raise InputError(f"checkpoint {folder} has dtype {config['dtype']!r}; accepted: {', '.join(DTYPES)}")
-    if found == 1 and config["model"] == "hkn":
-        config["config"] = {**FIRST_HKN, **config["config"]}
+    if config["model"] == "hkn":
+        given = {**(FIRST_HKN if found == 1 else {}), **config["config"]}
+        try:
+            config["config"] = without_removed(given)
+        except InputError as error:
+            raise InputError(f"checkpoint {folder}: {error}") from None
     return config
 
 

@@ -1,9 +1,9 @@
 """HKN, the hyperbolic kernel network: embedding, layers, and a head for the task, in two forms.
 
 ``form="views"`` is made of :class:`~hkconv.nn.HKBlock`, ``form="paper"`` of bare :class:`~hkconv.nn.HKConv` as in
-section III-D. The options beyond the paper each have a file of their own: :mod:`hkconv.nn.two_way` (directions),
-:mod:`hkconv.models.structure`, :mod:`hkconv.nn.norm`, :mod:`hkconv.models.readout` and, for learned curvatures,
-:mod:`hkconv.geometry.curvature`. Here they are put together.
+section III-D. The options beyond the paper each have a file of their own: :mod:`hkconv.models.structure`,
+:mod:`hkconv.nn.norm`, :mod:`hkconv.models.readout` and, for learned curvatures, :mod:`hkconv.geometry.curvature`. Here
+they are put together.
 """
 
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from hkconv.models.pretrained import Pretrained
 from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
 from hkconv.models.structure import StructureEmbedding
 from hkconv.models.tasks import check_task
-from hkconv.nn import HEmbedding, HKBlock, HKConv, HNorm, TwoWayConv
+from hkconv.nn import HEmbedding, HKBlock, HKConv, HNorm
 from hkconv.ops.neighbors import with_loops
 
 READOUTS = ("last", "all")
@@ -56,10 +56,7 @@ class HKN(Pretrained, HyperbolicNetwork):
         dropout: rate on the input features and on the spatial coordinates of every layer's input.
         points, mass, backend: as in :class:`~hkconv.nn.HKConv`; with ``mass`` the pooling of the graph task keeps its
             mass too.
-        act, relative, attention, root: as in :class:`~hkconv.nn.HKConv`, for ``form="paper"``.
-        directions: a convolution of its own for each direction of the edges, see :class:`~hkconv.nn.TwoWayConv`, for
-            ``form="paper"``. The root branch is that of the first; with ``structure`` both directions have rows of
-            their own.
+        act, relative: as in :class:`~hkconv.nn.HKConv`, for ``form="paper"``.
         structure: the rows of the adjacency as further features of the embedding, see
             :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
             graph and cannot be used inductively.
@@ -103,10 +100,7 @@ class HKN(Pretrained, HyperbolicNetwork):
         act: str | None = None,
         points: Literal["optimal", "random", "trainable"] = "optimal",
         relative: bool = True,
-        attention: Literal["distance"] | None = None,
-        root: bool = False,
         mass: bool = False,
-        directions: bool = False,
         structure: bool = False,
         num_nodes: int | None = None,
         reach: float | None = None,
@@ -120,9 +114,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         check_task(task, num_classes, num_layers)
         chosen = _of_form(form, norm=norm, hidden_act=hidden_act, readout=readout, reach=reach)
         _check_options(task, structure, num_nodes, chosen["readout"], curvature, learn_curvature)
-        of_paper = {"act": act, "relative": relative, "attention": attention, "root": root, "directions": directions}
         if form == "views":
-            _refuse_options_of_paper(of_paper)
+            _refuse_options_of_paper({"act": act, "relative": relative})
         after: dict[str, Any] = {
             name: None if chosen[name] == "none" else chosen[name] for name in ("norm", "hidden_act")
         }
@@ -131,21 +124,17 @@ class HKN(Pretrained, HyperbolicNetwork):
         def make_embedding() -> HEmbedding:
             first = layer_curvatures[0]
             if structure and num_nodes is not None:
-                return StructureEmbedding(
-                    in_features, hidden_dim, num_nodes, directions=directions, reach=chosen["reach"], curvature=first
-                )
+                return StructureEmbedding(in_features, hidden_dim, num_nodes, reach=chosen["reach"], curvature=first)
             return HEmbedding(in_features, hidden_dim, reach=chosen["reach"], curvature=first)
 
         sizes = (hidden_dim, hidden_dim, kernel_size)
         shared: dict[str, Any] = {"dropout": dropout, "points": points, "mass": mass, "backend": backend}
 
-        def make_layer(number: int) -> HKBlock | HKConv | TwoWayConv:
+        def make_layer(number: int) -> HKBlock | HKConv:
             own = layer_curvatures[number]
             if form == "views":
                 return HKBlock(*sizes, norm=after["norm"], act=after["hidden_act"], curvature=own, **shared)
-            options = {"act": act, "relative": relative, "attention": attention, "curvature": own, **shared}
-            conv = HKConv(*sizes, root=root, **options)
-            return TwoWayConv(conv, HKConv(*sizes, **options)) if directions else conv
+            return HKConv(*sizes, act=act, relative=relative, curvature=own, **shared)
 
         read_layers = num_layers + 1 if chosen["readout"] == "all" else 1
         temperatures: dict[str, Any] = {"temperature": INITIAL_TEMPERATURE * read_layers}
@@ -168,8 +157,6 @@ class HKN(Pretrained, HyperbolicNetwork):
         self.counts_neighbors = mass
         if structure:
             self.whole_graph_for = "structure, rows of the adjacency matrix"
-        elif directions:
-            self.whole_graph_for = "directions, edges out of a node, which a sample of those into it lacks"
         # A block has its own.
         is_bare = form == "views" or (after["norm"] is None and after["hidden_act"] is None)
         self.norms = torch.nn.ModuleList(

@@ -1,7 +1,10 @@
 """The models of a run as options; importable without PyTorch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from hkconv.errors import InputError
 from hkconv.models import MODELS
 from hkconv.options import (
     CURVATURE,
@@ -24,7 +27,25 @@ TASKS = ("node", "graph", "link")
 # HKN and two plain models for scale: what a run of a minute or two can afford.
 DEFAULT_MODELS = ("hkn", "mlp", "gcn")
 # The options that only the paper's form of HKN has.
-OPTIONS_OF_PAPER = ("act", "relative", "attention", "root", "directions")
+OPTIONS_OF_PAPER = ("act", "relative")
+# Options that HKN had in earlier versions, with the value at which it was what it is without them.
+REMOVED_OPTIONS = {"attention": None, "root": False, "directions": False}
+
+
+def removed_in(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of HKN's options that are gone and made another network of it than it is without them."""
+    found = {name: options.get(name, without) for name, without in REMOVED_OPTIONS.items()}
+    return {name: value for name, value in found.items() if value not in (REMOVED_OPTIONS[name], "none")}
+
+
+def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return HKN's options without those that are gone; an :class:`InputError` if it was another network with them."""
+    for name, value in removed_in(options).items():
+        raise InputError(
+            f"HKN no longer has the option {name}, and this has {name}: {value!r}; hkconv 0.1.0 reads it, "
+            f"or train anew with {name}: {REMOVED_OPTIONS[name]!r}"
+        )
+    return {name: value for name, value in options.items() if name not in REMOVED_OPTIONS}
 
 
 def _are_models(names: tuple[str, ...]) -> bool:
@@ -40,10 +61,7 @@ class HKNOptions(Options):
     act: str | None = choice(None, ("relu",), "HKN, paper: activation before a kernel's linear map.", optional=True)
     points: str = choice("optimal", ("optimal", "random", "trainable"), "HKN: where kernel points come from.")
     relative: bool = flag(True, "HKN, paper: features relative to the centre of a neighbourhood.")
-    attention: str | None = choice(None, ("distance",), "HKN, paper: learned weights of neighbours.", optional=True)
-    root: bool = flag(False, "HKN, paper: a branch for a node's own features.")
     mass: bool = flag(False, "HKN: keep the mass of a centroid.")
-    directions: bool = flag(False, "HKN, paper: a convolution for each direction of the edges; with --no-undirected.")
     structure: bool = flag(False, "HKN: rows of the adjacency as further features; node task.")
     reach: float | None = number(
         None,

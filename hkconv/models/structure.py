@@ -8,7 +8,7 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn import HEmbedding
 from hkconv.ops.edge_sums import neighbor_sum
-from hkconv.ops.neighbors import Neighbors, find_neighbors, flip
+from hkconv.ops.neighbors import Neighbors, find_neighbors
 
 
 class StructureEmbedding(HEmbedding):
@@ -32,8 +32,6 @@ class StructureEmbedding(HEmbedding):
         in_features: number of Euclidean features.
         dim: dimension of the points.
         num_nodes: number of nodes of the graph.
-        directions: add :math:`d_i'^{-1/2} \sum_j A_{ji} w_j'` to :math:`h^A_i` with other rows, for the edges out of a
-            node.
         reach, curvature: as in :class:`~hkconv.nn.HEmbedding`.
 
     Shapes:
@@ -47,7 +45,6 @@ class StructureEmbedding(HEmbedding):
         dim: int,
         num_nodes: int,
         *,
-        directions: bool = False,
         reach: float | None = None,
         curvature: Curvature = -1.0,
     ):
@@ -55,7 +52,6 @@ class StructureEmbedding(HEmbedding):
         if num_nodes < 1:
             raise InputError(f"num_nodes must be at least 1, got {num_nodes}")
         self.node_weight = torch.nn.Parameter(torch.empty(num_nodes, dim))
-        self.outgoing_weight = torch.nn.Parameter(torch.empty(num_nodes, dim)) if directions else None
         self.mix = torch.nn.Linear(2 * dim, dim)
         self.out = torch.nn.Linear(dim, dim)
         self.reset_nodes()
@@ -69,9 +65,7 @@ class StructureEmbedding(HEmbedding):
     def reset_nodes(self) -> None:
         """Draw the rows of the nodes as those of a torch linear layer with an input for each node."""
         bound = self.node_weight.size(0) ** -0.5
-        for rows in (self.node_weight, self.outgoing_weight):
-            if rows is not None:
-                torch.nn.init.uniform_(rows, -bound, bound)
+        torch.nn.init.uniform_(self.node_weight, -bound, bound)
 
     def forward(  # type: ignore[override]  # features alone do not place a node here
         self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None
@@ -81,8 +75,6 @@ class StructureEmbedding(HEmbedding):
             raise InputError(f"x must have a row for each of the {num_nodes} nodes, got {x.size(0)} rows")
         found, weight = find_neighbors(edge_index, edge_weight, (num_nodes, num_nodes))
         features, rows = self.tangent(x), _sum_rows(self.node_weight, found, weight)
-        if self.outgoing_weight is not None:
-            rows = rows + _sum_rows(self.outgoing_weight, flip(found), weight)
         mixed = F.relu(self.mix(torch.cat([rows, features], dim=-1)) + rows + features)
         return self.place(self.out(mixed))
 

@@ -11,7 +11,6 @@ from hkconv.nn.knn import knn_graph
 from hkconv.nn.linear import HLinear
 from hkconv.nn.norm import HNorm
 from hkconv.nn.transformer import DecoderCache, HTransformerDecoderLayer, HTransformerEncoderLayer
-from hkconv.nn.two_way import TwoWayConv
 
 __all__ = [
     "AttentionCache",
@@ -27,7 +26,6 @@ __all__ = [
     "HTransformerDecoderLayer",
     "HTransformerEncoderLayer",
     "MassScaling",
-    "TwoWayConv",
     "global_centroid_pool",
     "knn_graph",
 ]

@@ -13,7 +13,7 @@ from hkconv.geometry.checks import check_points, debug
 from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, lift
 from hkconv.geometry.manifold import Lorentz
-from hkconv.nn.centroid import MassScaling, mix
+from hkconv.nn.centroid import MassScaling
 from hkconv.nn.common import Size, check_rate, drop_ends, full_precision, read_ends, register_curvature, relift_
 from hkconv.nn.linear import HLinear
 from hkconv.ops import fused, reference, scores
@@ -31,8 +31,8 @@ class HKConv(torch.nn.Module):
         x'     &= \mathrm{HCent}(\{x_i'\}_i, \{w_i\}_i)
 
     with fixed kernel points :math:`\tilde x_k`. A node without neighbors maps to the origin. Self loops are not
-    added. Equivariant to permutations; without ``root`` and with ``relative=True`` invariant to translations of a
-    neighborhood along the geodesic through the origin.
+    added. Equivariant to permutations; with ``relative=True`` invariant to translations of a neighborhood along the
+    geodesic through the origin, so that it cannot see where a node is: :class:`~hkconv.nn.HKBlock` can.
 
     Args:
         in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
@@ -46,8 +46,6 @@ class HKConv(torch.nn.Module):
         relative: ``False`` gives HKN-direct: HLinear of :math:`x_i` instead of :math:`x_i \ominus x`.
         attention: ``"distance"`` learns :math:`w_i = \mathrm{softmax}_i(-d^2(q, k_i)/\sqrt n)` with queries and
             keys from two HLinear of :math:`x` and :math:`x_i`.
-        root: mix in the node itself: the centroid of the convolution and of :math:`\mathrm{HLinear}(x)` with a
-            learned weight. Beyond the paper; without it the layer cannot see where a node is.
         mass: keep the mass of the last centroid, see :class:`~hkconv.nn.centroid.MassScaling`. Beyond the paper.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` or a
             :class:`~hkconv.geometry.curvature.LearnedCurvature` is learned.
@@ -77,7 +75,6 @@ class HKConv(torch.nn.Module):
         points: Literal["optimal", "random", "trainable"] | Tensor = "optimal",
         relative: bool = True,
         attention: Literal["distance"] | None = None,
-        root: bool = False,
         mass: bool = False,
         curvature: Curvature = -1.0,
         backend: str = "auto",
@@ -94,13 +91,10 @@ class HKConv(torch.nn.Module):
         self.dropout, self.relative, self.backend = dropout, relative, backend
         register_curvature(self, curvature)
         self.linear = HLinear(in_dim, out_dim, kernel_size, act=act, curvature=curvature)
-        self.query = self.key = self.root = self.root_logit = self.mass = None
+        self.query = self.key = self.mass = None
         if attention == "distance":
             self.query = HLinear(in_dim, out_dim, curvature=curvature)
             self.key = HLinear(in_dim, out_dim, curvature=curvature)
-        if root:
-            self.root = HLinear(in_dim, out_dim, act=act, curvature=curvature)
-            self.root_logit = torch.nn.Parameter(torch.zeros(()))
         if mass:
             self.mass = MassScaling(out_dim)
         self._set_points(points)
@@ -131,11 +125,9 @@ class HKConv(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew. Kernel points keep their places; trainable ones return to the optimal."""
-        for module in (self.linear, self.query, self.key, self.root, self.mass):
+        for module in (self.linear, self.query, self.key, self.mass):
             if module is not None:
                 module.reset_parameters()
-        if self.root_logit is not None:
-            torch.nn.init.zeros_(self.root_logit)
         if isinstance(self.points, geoopt.ManifoldParameter):
             curvature = curvature_value(self.curvature)
             with torch.no_grad():
@@ -154,7 +146,7 @@ class HKConv(torch.nn.Module):
             x_source, x_target = drop_ends(ends, size, self.dropout if self.training else 0.0, self.curvature)
             aggregate = self._aggregate_by_edges if backend == "reference" else self._aggregate_fused
             out, mass = aggregate(x_source, x_target, edge_index, edge_weight)
-            return self._finish(out, mass, x_target)
+            return out if self.mass is None else self.mass(out, mass, self.curvature)
 
     def _aggregate_by_edges(
         self, x_source: Tensor, x_target: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None
@@ -192,13 +184,6 @@ class HKConv(torch.nn.Module):
             self.curvature,
             with_mass=self.mass is not None,
         )
-
-    def _finish(self, out: Tensor, mass: Tensor | None, x_target: Tensor) -> Tensor:
-        if self.mass is not None:
-            out = self.mass(out, mass, self.curvature)
-        if self.root is None or self.root_logit is None:
-            return out
-        return mix(out, self.root(x_target), self.root_logit, self.curvature)
 
     def _attend(self, query: Tensor, key: Tensor, edges: Edges) -> Tensor:
         ends = query.index_select(0, edges.target), key.index_select(0, edges.source)

@@ -92,6 +92,7 @@ class Collected:
         cells: the figures by place; a cell whose trainings all failed has no scores.
         failures: the records that gave no score, those of recipes that are shown.
         outdated: places whose records are all of another recipe than the planned one.
+        retired: by table, the systems on record that none of its recipes plans any more.
         superseded: how many records of other recipes there are under a name that is shown.
         repeated: how many further records of a training there are.
     """
@@ -99,6 +100,7 @@ class Collected:
     cells: dict[CellKey, CellFigures]
     failures: list[Record]
     outdated: list[CellKey]
+    retired: dict[str, list[str]]
     superseded: int
     repeated: int
 
@@ -134,6 +136,7 @@ def collect_cells(records: Iterable[Record], plan: Iterable[Record] = ()) -> Col
         cells={place: _figures(place, found, counts[place]) for place, found in trainings.items()},
         failures=[record for found in trainings.values() for record in found.values() if has_failed(record)],
         outdated=[place for place in chosen if place in planned and planned[place][0] not in groups[place]],
+        retired=_retired(groups, planned),
         superseded=len(records) - sum(map(len, chosen.values())),
         repeated=sum(map(len, chosen.values())) - sum(map(len, trainings.values())),
     )
@@ -274,6 +277,18 @@ def _chosen(recipes: dict[str, list[Record]], planned: list[str] | None) -> list
     if planned and planned[0] in recipes:
         return recipes[planned[0]]
     return max(recipes.values(), key=lambda found: _order(found[-1]))
+
+
+def _retired(places: Iterable[CellKey], planned: Iterable[CellKey]) -> dict[str, list[str]]:
+    """The systems of planned tables that have records and no plan, by table."""
+    known: dict[str, set[str]] = {}
+    for place in planned:
+        known.setdefault(place.table, set()).add(place.variant)
+    found: dict[str, list[str]] = {}
+    for table, variant in sorted({(place.table, place.variant) for place in places}):
+        if table in known and variant not in known[table]:
+            found.setdefault(table, []).append(variant)
+    return found
 
 
 def _fullest(trainings: dict[CellKey, dict[tuple[int, int], Record]]) -> dict[CellKey, int]:

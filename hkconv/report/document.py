@@ -102,6 +102,7 @@ def build_report(
         *_explorer(explorer_pages),
         *_failures(collected),
         *_outdated(collected),
+        *_retired(collected),
         *_problems(problems),
         *_provenance(records, collected),
     ]
@@ -198,6 +199,17 @@ def _outdated(collected: Collected) -> list[Block]:
     return [
         Heading("Other recipes"),
         Text("Cells that were trained with another recipe than the recipe files have now, and not yet again."),
+        Items(texts),
+    ]
+
+
+def _retired(collected: Collected) -> list[Block]:
+    if not collected.retired:
+        return []
+    texts = tuple(f"{table}: {', '.join(variants)}" for table, variants in collected.retired.items())
+    return [
+        Heading("No longer trained"),
+        Text("Systems of earlier versions that the recipe files do not have any more; their rows are of the records."),
         Items(texts),
     ]
 

@@ -110,24 +110,9 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     uses_num_nodes = getattr(models.find(name), "uses_num_nodes", False) or config.get("structure", False)
     if uses_num_nodes and not isinstance(dataset, GraphDataset):
         config["num_nodes"] = dataset.graph.x.size(0)
-    # A form that has no directions says so itself.
-    if config.get("directions", False) and config["form"] == "paper":
-        _check_directed(dataset)
     if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
         raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
     return config
-
-
-def _check_directed(dataset: Dataset) -> None:
-    """Raise where both directions are one: a result of separate convolutions would claim what it does not show."""
-    if dataset.task == "link":
-        raise InputError("directions needs edges that point one way; the link task uses every link both ways")
-    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
-    if not any(graph.is_directed() for graph in graphs):
-        raise InputError(
-            f"directions needs edges that point one way; those of dataset {dataset.name!r} all go both ways "
-            "(direction: in leaves them as they are stored)"
-        )
 
 
 def _is_weighted(dataset: Dataset) -> bool:

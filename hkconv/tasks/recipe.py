@@ -13,14 +13,13 @@ import yaml
 from hkconv.data.options import DataOptions
 from hkconv.engine.settings import OptimOptions, RuntimeOptions, Settings
 from hkconv.errors import InputError
-from hkconv.models.options import OPTIONS_OF_PAPER, ModelOptions
+from hkconv.models.options import DEFAULT_MODELS, OPTIONS_OF_PAPER, REMOVED_OPTIONS, ModelOptions, without_removed
 from hkconv.opening import read_text
 from hkconv.options import Options
 
 # What a recipe of hkconv 0.1.0 means where it says nothing.
 FIRST_RELEASE = {
     "form": "paper",
-    "root": True,
     "readout": "last",
     "hidden_dim": 16,
     "num_layers": 2,
@@ -106,12 +105,19 @@ def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         values: some of the options. Without groups, without ``form`` and with an option of the paper's form they are of
-            0.1.0, which had no other.
+            0.1.0, which had no other and, where it was not told otherwise, a root branch.
+
+    Returns:
+        The options; an :class:`InputError` if they are of an HKN that can no longer be built.
     """
-    flat = renamed(Recipe.flattened(values, "the recipe", also=RENAMED))
+    flat = renamed(Recipe.flattened(values, "the recipe", also=(*RENAMED, *REMOVED_OPTIONS)))
     has_groups = any(isinstance(value, Mapping) for value in values.values())
-    is_first = not has_groups and "form" not in flat and any(name in flat for name in OPTIONS_OF_PAPER)
-    return {**FIRST_RELEASE, **flat} if is_first else flat
+    of_then = (*OPTIONS_OF_PAPER, *REMOVED_OPTIONS)
+    if not has_groups and "form" not in flat and any(name in flat for name in of_then):
+        flat = {**FIRST_RELEASE, "root": True, **flat}
+    if "hkn" not in ModelOptions.of({"models": flat.get("models", DEFAULT_MODELS)}).models:
+        return {name: value for name, value in flat.items() if name not in REMOVED_OPTIONS}
+    return without_removed(flat)
 
 
 def read_recipe_file(path: Path | str) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_options_override_the_recipe(hkconv):
     result = hkconv("train", "--recipe", "recipe.yaml", "--epochs", 2, "--out", "run")
     assert result.exit_code == 0, result.output
     stored = json.loads(Path("run/recipe.json").read_text())
-    assert (stored["dataset"], stored["epochs"], stored["root"], stored["lr"]) == ("disease", 2, False, 0.01)
+    assert (stored["dataset"], stored["epochs"], stored["form"], stored["lr"]) == ("disease", 2, "paper", 0.01)
 
 
 HKN_ALONE = "models: [hkn]\nepochs: 1\nnum_splits: 1\nhidden_dim: 4\ndevice: cpu\n"
@@ -93,16 +93,20 @@ HKN_ALONE = "models: [hkn]\nepochs: 1\nnum_splits: 1\nhidden_dim: 4\ndevice: cpu
 
 def test_a_recipe_of_the_first_release_trains_what_it_did(hkconv):
     """An option of then says that it is one, and what it does not say is as it was then."""
-    Path("then.yaml").write_text(HKN_ALONE + "root: true\n")
+    Path("then.yaml").write_text(HKN_ALONE + "root: false\nundirected: false\n")
     assert hkconv("train", "--recipe", "then.yaml", "--out", "then").exit_code == 0
     stored = json.loads(Path("then/recipe.json").read_text())
-    assert (stored["form"], stored["root"], stored["num_layers"], stored["dropout"]) == ("paper", True, 2, 0.2)
+    assert (stored["form"], stored["direction"], stored["num_layers"], stored["dropout"]) == ("paper", "in", 2, 0.2)
     assert (stored["lr"], stored["readout"], stored["hidden_dim"]) == (0.02, "last", 4)
     model, info = load_checkpoint("then/hkn/split0-seed0")
     assert info.config["form"] == "paper" and isinstance(model.convs[0], HKConv)
+    Path("then.yaml").write_text(HKN_ALONE + "act: relu\n")
+    line = hkconv.fails("train", "--recipe", "then.yaml", "--out", "other")
+    assert line.startswith("error: HKN no longer has the option root, and this has root: True; hkconv 0.1.0 reads it")
     # What is said on the command line goes before it.
+    Path("then.yaml").write_text(HKN_ALONE + "act: relu\nroot: false\n")
     line = hkconv.fails("train", "--recipe", "then.yaml", "--form", "views", "--out", "other")
-    assert line == "error: root is an option of form 'paper' and has no place in form 'views', got True"
+    assert line == "error: act is an option of form 'paper' and has no place in form 'views', got 'relu'"
     assert not Path("other").exists()
 
 
@@ -111,7 +115,7 @@ def test_a_recipe_without_an_option_of_then_has_the_defaults_of_now(hkconv):
     assert hkconv("train", "--recipe", "now.yaml", "--out", "now").exit_code == 0
     stored = json.loads(Path("now/recipe.json").read_text())
     same = make_recipe(models=("hkn",), epochs=1, num_splits=1, hidden_dim=4, device="cpu")
-    assert {**stored, "out": None} == same.flat() and (stored["form"], stored["root"]) == ("views", False)
+    assert {**stored, "out": None} == same.flat() and stored["form"] == "views"
     model, info = load_checkpoint("now/hkn/split0-seed0")
     assert info.config["form"] == "views" and isinstance(model.convs[0], HKBlock)
     assert json.loads(Path("now/hkn/split0-seed0/config.json").read_text())["format_version"] == 2
@@ -298,11 +302,8 @@ def test_help_lists_the_options_by_group(hkconv):
 
 
 OF_PAPER = [
-    (("--root",), "root is an option of form 'paper'"),
     (("--act", "relu"), "act is an option of form 'paper'"),
     (("--no-relative",), "relative is an option of form 'paper'"),
-    (("--attention", "distance"), "attention is an option of form 'paper'"),
-    (("--directions", "--direction", "in"), "directions is an option of form 'paper'"),
 ]
 
 

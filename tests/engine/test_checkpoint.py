@@ -12,14 +12,15 @@ from safetensors.torch import save as to_safetensors
 from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hkconv.errors import InputError
 from hkconv.models import create
+from hkconv.models.options import without_removed
 
 MLP = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, "num_layers": 2}
 VIEWS = {**MLP, "kernel_size": 3, "curvature": -0.5}
-HKN = {**VIEWS, "form": "paper", "root": True}
+HKN = {**VIEWS, "form": "paper", "relative": False}
 LEVERS_OF_BOTH = {**dict.fromkeys(("mass", "structure", "learn_curvature"), True), "num_nodes": 5}
 LEVERS = {
     "views": {**VIEWS, **LEVERS_OF_BOTH, "points": "trainable"},
-    "paper": {**HKN, **LEVERS_OF_BOTH, "directions": True, "norm": "batch", "readout": "all"},
+    "paper": {**HKN, **LEVERS_OF_BOTH, "norm": "batch", "readout": "all"},
 }
 CONFIGS = {"hkn": VIEWS, "hkn of the paper": HKN, "hkn-flat": MLP, "mlp": MLP, "gcn": MLP}
 
@@ -67,19 +68,30 @@ def test_a_model_with_levers_comes_back_with_all_it_has_learned(form, tmp_path, 
     [
         {},
         {"norm": "batch", "hidden_act": "relu", "readout": "all", "mass": True, "reach": 5.0},
-        {"norm": "layer", "attention": "distance", "act": "relu", "relative": False, "learn_curvature": True},
+        {"norm": "layer", "act": "relu", "relative": False, "learn_curvature": True},
     ],
 )
 def test_a_checkpoint_of_the_first_release_answers_as_it_did(changes, tmp_path, generator):
     config = {**first_release.CONFIG, "hidden_dim": 4, **changes}
-    model = create("hkn", form="paper", **config)
+    model = create("hkn", form="paper", **without_removed(config))
     x, edges = torch.randn(5, 3, generator=generator), torch.tensor([[0, 1, 2], [1, 2, 3]])
     model(x, edges)
     save_checkpoint(tmp_path, model.eval(), CheckpointInfo("hkn", config))
     edit_config(tmp_path, format_version=1)
     loaded, info = load_checkpoint(tmp_path, expected="hkn")
     assert torch.equal(loaded(x, edges), model(x, edges))
-    assert info.config == {**config, "form": "paper"}
+    assert info.config == {**without_removed(config), "form": "paper"}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name, value", [("root", True), ("directions", True), ("attention", "distance")])
+def test_a_network_with_an_option_that_is_gone_is_refused_in_a_line(name, value, version, tmp_path):
+    save_checkpoint(tmp_path, create("hkn", **HKN), CheckpointInfo("hkn", {**HKN, name: value}))
+    edit_config(tmp_path, format_version=version)
+    with pytest.raises(InputError) as caught:
+        load_checkpoint(tmp_path)
+    assert str(caught.value).startswith(f"checkpoint {tmp_path}: HKN no longer has the option {name}, and this has ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_baseline_of_the_first_release_is_as_it_was(saved, generator):

@@ -54,7 +54,7 @@ def traced_only(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model: whole(model, backend="aot_eager"))
 
 
-FORMS = {"views": {}, "paper": {"form": "paper", "root": True}}
+FORMS = {"views": {}, "paper": {"form": "paper"}}
 both_forms = pytest.mark.parametrize("form", FORMS)
 
 

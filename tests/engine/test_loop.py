@@ -42,7 +42,7 @@ def test_every_model_trains_on_every_task(kind, name, request):
 @pytest.mark.parametrize("name", ["hkn", "hkn, paper", "mlp", "gcn", "gat", "graphsage", "gin", "hybonet"])
 def test_every_model_trains_on_samples_of_neighbours(tree, name):
     settings = Settings(epochs=4, batch_size=16, neighbors=(4, 3), lr=0.02)
-    options = {"hkn": {"dropout": 0.2}, "hkn, paper": {"root": True, "dropout": 0.2}}
+    options = {"hkn": {"dropout": 0.2}, "hkn, paper": {"relative": False, "dropout": 0.2}}
     results = []
     for _ in range(2):
         model = make_model(tree, name, **options.get(name, {}))

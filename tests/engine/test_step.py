@@ -90,7 +90,7 @@ def test_scores_are_those_of_the_model_as_it_is(tree):
     assert task.evaluate(model, "val").loss == result.val_loss
 
 
-FORMS = {"hkn": {"dropout": 0.2}, "hkn, paper": {"dropout": 0.2, "root": True}}
+FORMS = {"hkn": {"dropout": 0.2}, "hkn, paper": {"dropout": 0.2, "relative": False}}
 
 
 def train_for_200_steps(dataset, name, form):

@@ -10,7 +10,7 @@ settings: {epochs: 3, hidden_dim: 4, num_layers: 2}
 systems:
   MLP: {model: mlp}
   GCN: {model: gcn, lr: 0.005}
-  HKN: {model: hkn, root: false}
+  HKN: {model: hkn, relative: false}
 protocols:
   clean: {num_splits: 2, seeds: 1}
 quick: {num_splits: 1, epochs: 1}

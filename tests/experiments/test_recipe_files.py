@@ -67,22 +67,22 @@ def test_shipped_recipes_are_sound(table, recipe):
 
 def test_every_system_has_a_line():
     for recipe in read_table("node"):
-        assert {"HKN", "HKN+", *NODE_SYSTEMS, *STRONGER, "GCNII+", "ACM-GCN", "Dir-GNN"} == set(recipe.systems)
+        assert {"HKN", "HKN (views)", *NODE_SYSTEMS, *STRONGER, "GCNII+", "ACM-GCN", "Dir-GNN"} == set(recipe.systems)
         assert set(PAPER_SYSTEMS) & NODE_SYSTEMS - {"GIN"} <= set(recipe.paper)
     for recipe in read_table("graph"):
-        assert {"HKN", "HKN-direct", "HKN+", *GRAPH_SYSTEMS, *STRONGER} == set(recipe.systems)
+        assert {"HKN", "HKN-direct", "HKN (views)", *GRAPH_SYSTEMS, *STRONGER} == set(recipe.systems)
         assert recipe.systems["HKN-direct"].settings == {**recipe.systems["HKN"].settings, "relative": False}
     for recipe in read_table("molecules"):
-        assert {"HKN", "HKN+", *GRAPH_SYSTEMS} == set(recipe.systems)
+        assert {"HKN", "HKN (views)", *GRAPH_SYSTEMS} == set(recipe.systems)
     for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
         assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS
         assert [system.settings["kernel_size"] for system in recipe.systems.values()] == list(range(2, 10))
     for recipe in read_table("ablations"):
-        assert {"HKN", "HKN-direct", "HKN-random", "HKN-train", "HKN+root", "HKN+attention"} < set(recipe.systems)
+        assert {"HKN", "HKN-direct", "HKN-random", "HKN-train", "HKN+mass"} < set(recipe.systems)
         assert recipe.systems["HKN-direct"].settings["relative"] is False
         is_node = CATALOG[recipe.dataset].tasks[0] == "node"
         assert ("HKN+structure" in recipe.systems) == is_node
-        assert ("HKN+directions" in recipe.systems) == (is_node and CATALOG[recipe.dataset].one_way)
+        assert ("HKN one way" in recipe.systems) == (is_node and CATALOG[recipe.dataset].one_way)
 
 
 @pytest.mark.parametrize("table", ["node", "graph"])
@@ -105,7 +105,6 @@ def test_links_are_the_task_of_their_table():
         assert set(recipe.protocols) == {"clean"} and recipe.protocols["clean"].num_splits == 10
     for cell in list_cells(read_table("links"), Choice(quick=True)):
         assert cell.recipe.data.task == "link"
-        assert cell.recipe.model.hkn.root is False or cell.training.model != "hkn"
 
 
 def test_all_systems_of_a_dataset_have_the_same_budget():
@@ -169,10 +168,10 @@ def test_settings_go_from_general_to_particular(recipes):
     (recipe,) = read_table("node", recipes)
     assert recipe.settings["epochs"] == 3
     assert recipe.systems["GCN"].settings == {"lr": 0.005}
-    assert recipe.systems["HKN"].settings == {"root": False, "kernel_size": 2}
+    assert recipe.systems["HKN"].settings == {"relative": False, "kernel_size": 2}
     assert (recipe.quick.num_splits, recipe.quick.seeds, recipe.quick.settings) == (1, 1, {"epochs": 1})
     (derived,) = read_table("kernels-node", recipes)
-    assert derived.systems["K=3"].settings == {"kernel_size": 3, "root": False}
+    assert derived.systems["K=3"].settings == {"kernel_size": 3, "relative": False}
     assert derived.paper == {"K=3": (1.5, 0.5)}
 
 
@@ -199,8 +198,8 @@ def test_settings_go_from_general_to_particular(recipes):
             "model 'gmt' has no node task",
         ),
         (
-            {"systems": {"GCN": {"model": "gcn", "root": True}}, "datasets": {"tree": {}}},
-            "root is no setting of model 'gcn'",
+            {"systems": {"GCN": {"model": "gcn", "mass": True}}, "datasets": {"tree": {}}},
+            "mass is no setting of model 'gcn'",
         ),
         (
             {"systems": {"GCN": {"model": "gcn", "lrr": 1}}, "datasets": {"tree": {}}},
@@ -289,7 +288,7 @@ def test_tuned_settings_go_before_given_ones(recipes):
     assert recipe.systems["MLP"].chosen_for("clean") == {}
     (kernels,) = read_table("kernels-node", recipes)
     # What makes a variant goes before what was tuned for the system that it is one of.
-    assert kernels.systems["K=3"].chosen_for("clean") == {"kernel_size": 3, "root": False, "lr": 0.2}
+    assert kernels.systems["K=3"].chosen_for("clean") == {"kernel_size": 3, "relative": False, "lr": 0.2}
 
 
 def test_what_was_tuned_for_a_protocol_is_for_it_alone(recipes):

@@ -40,8 +40,7 @@ def test_a_baseline_has_the_same_space_but_for_what_only_hkn_has(name, tree):
 
 def test_the_wide_space_has_the_levers_that_a_recipe_knows(tree):
     space = make_space("wide", "hkn", tree)
-    assert space["root"] == space["mass"] == Choices((False, True))
-    assert space["attention"] == Choices((None, "distance"))
+    assert space["structure"] == space["mass"] == Choices((False, True))
     # A switch or word of HKN that somebody adds is searched, unless it makes another variant of the paper's.
     for name, entry in HKNOptions.options().items():
         rule = entry.metadata["rule"]

@@ -127,6 +127,26 @@ def test_records_from_before_edges_had_a_direction_are_what_they_were(tmp_path, 
     assert [identity(entry) for entry in records] == [same[word] for word in (now, now, "in", "out", "both")]
 
 
+def test_options_that_are_gone_count_where_they_made_another_network(tmp_path):
+    """Of HKN alone; and a record of today is not given those of a folder's settings of then."""
+    base = {"id": "base", "recipe": {**first_release.RECIPE, "root": True}}
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "settings.jsonl").write_text(json.dumps(base) + "\n")
+    today = [record(model=model, recipe=make_recipe(FIRST_RELEASE).flat()) for model in ("hkn", "gcn")]
+    then = [{**entry, "recipe": {**first_release.RECIPE, "epochs": 200}} for entry in today]
+    other = [
+        {**entry, "recipe": {**entry["recipe"], name: value}}
+        for entry in then
+        for name, value in (("root", True), ("attention", "distance"), ("directions", True))
+    ]
+    for entry in (*today, *then, *other):
+        append(tmp_path, entry)
+    records, _ = read(tmp_path, ("node",))
+    found = [identity(entry) for entry in records]
+    assert found[:4] == [*map(identity, today)] * 2
+    assert len(set(found[4:7]) - {found[0]}) == 3 and set(found[7:]) == {found[1]}
+
+
 @pytest.mark.parametrize(
     "line, reason",
     [

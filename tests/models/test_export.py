@@ -15,9 +15,9 @@ from hkconv.nn import HKConv
 # One layer each, for exporting takes seconds a layer.
 EVERYTHING = {
     "form": "paper",
-    **dict.fromkeys(("root", "mass", "directions", "learn_curvature"), True),
+    **dict.fromkeys(("mass", "learn_curvature"), True),
     "points": "trainable",
-    "attention": "distance",
+    "act": "relu",
     "reach": 5.0,
     "norm": "batch",
     "hidden_act": "relu",
@@ -59,7 +59,7 @@ def answer(model, x, edge_index, graph_sizes=None, pairs=None, edge_weight=None)
 
 CASES = {
     "node": ("node", EVERYTHING, True),
-    "graph": ("graph", {"form": "paper", "root": True, "mass": True}, False),
+    "graph": ("graph", {"form": "paper", "mass": True}, False),
     "link": ("link", {"form": "paper", "act": "relu"}, False),
     "views": ("node", VIEWS, True),
     "views of graphs": ("graph", {}, False),
@@ -107,7 +107,7 @@ assert not {"hkconv", "geoopt", "torch_geometric"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
-@pytest.mark.parametrize("options", [{}, {"form": "paper", "root": True}], ids=["views", "paper"])
+@pytest.mark.parametrize("options", [{}, {"form": "paper"}], ids=["views", "paper"])
 def test_onnx_answers_as_the_model_for_any_size(options):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -25,21 +25,16 @@ VARIANTS_OF_PAPER = {
     "direct": {"relative": False},
     "random": {"points": "random"},
     "train": {"points": "trainable"},
-    "root": {"root": True},
     "mass": {"mass": True},
-    "attention": {"attention": "distance"},
     "relu": {"act": "relu", "dropout": 0.2},
-    "directions": {"directions": True, "root": True},
     "structure": {"structure": True, "num_nodes": 20, "dropout": 0.2},
     "layer norm": {"norm": "layer"},
     "batch norm": {"norm": "batch", "hidden_act": "relu"},
     "every layer": {"readout": "all", "mass": True},
     "curvatures": {"learn_curvature": True, "readout": "all", "curvature": -0.7},
     "everything": {
-        "root": True,
+        "act": "relu",
         "mass": True,
-        "attention": "distance",
-        "directions": True,
         "norm": "batch",
         "hidden_act": "relu",
         "readout": "all",
@@ -103,7 +98,7 @@ def test_graph_logits_do_not_depend_on_batch_mates(form):
     torch.testing.assert_close(both[:1], alone)
 
 
-@pytest.mark.parametrize("options", [{"readout": "last", "norm": "layer"}, {"form": "paper", "root": True}], ids=FORMS)
+@pytest.mark.parametrize("options", [{"readout": "last", "norm": "layer"}, {"form": "paper"}], ids=FORMS)
 def test_link_logits_fall_with_distance(options):
     x, edge_index = graph()
     model = HKN(5, 4, task="link", **options).double().eval()
@@ -169,7 +164,7 @@ def test_copies_pickles_and_repeats_from_a_seed(form):
     assert not torch.equal(model(x, edge_index), expected)
 
 
-@pytest.mark.parametrize("variant", [*nightly("root", "structure", "views, curvatures"), "everything", "views"])
+@pytest.mark.parametrize("variant", [*nightly("structure", "views, curvatures"), "everything", "views"])
 def test_compiles_without_a_graph_break(variant):
     x, edge_index = graph()
     model = HKN(5, 4, 3, **{**VARIANTS[variant], "num_layers": 1}).eval()
@@ -202,9 +197,7 @@ def test_float32_agrees_with_float64(variant):
     torch.testing.assert_close(model(x, edge_index).double(), exact, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "variant", ["directions", "structure", "every layer", "curvatures", "everything", *VARIANTS_OF_VIEWS]
-)
+@pytest.mark.parametrize("variant", ["structure", "every layer", "curvatures", "everything", *VARIANTS_OF_VIEWS])
 def test_backends_agree_on_the_levers(variant):
     x, edge_index = graph()
     model = away_from_start(HKN(5, 4, 3, **VARIANTS[variant]).double()).eval()
@@ -273,7 +266,7 @@ def test_readout_of_all_layers_sums_the_logits_of_links(form):
     torch.testing.assert_close(model(x, edge_index, pairs=pairs), expected)
 
 
-@pytest.mark.parametrize("options", [{"num_layers": 2}, {**PAPER, "readout": "all", "root": True}], ids=FORMS)
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {**PAPER, "readout": "all"}], ids=FORMS)
 def test_learned_curvatures_are_one_a_layer_and_points_are_rescaled_between(options):
     x, edge_index = graph()
     model = HKN(5, 4, 3, learn_curvature=True, **options).eval()
@@ -304,7 +297,7 @@ def test_learned_curvatures_are_found_again():
     """Of a network that is known but for its curvatures, each layer finds its own."""
     torch.manual_seed(0)
     x, edge_index = graph(60, 240)
-    teacher = HKN(5, 6, 3, **PAPER, learn_curvature=True, root=True).double()
+    teacher = HKN(5, 6, 3, **PAPER, learn_curvature=True).double()
     with torch.no_grad():
         for conv, value in zip(teacher.convs, (-0.4, -2.5)):
             conv.curvature.log_curvature.fill_(torch.tensor(-value).log())
@@ -341,21 +334,7 @@ def held_out_accuracies(problem, *options, steps=80):
     return found
 
 
-def test_directions_tell_those_who_point_here_from_those_pointed_to():
-    n = 300
-    x, edge_index = torch.randn(n, 2), torch.randint(n, (2, 4 * n))
-
-    def mean_over(target, source):
-        count = torch.bincount(target, minlength=n).clamp(min=1)
-        return torch.zeros(n).index_add(0, target, x[source, 0]) / count
-
-    y = (mean_over(edge_index[1], edge_index[0]) > mean_over(*edge_index)).long()
-    options = {**PAPER, "num_layers": 1, "root": True}
-    without, with_lever = held_out_accuracies((x, edge_index, y), options, {**options, "directions": True})
-    assert without[0] < 0.75 < 0.8 < with_lever[0]
-
-
-@pytest.mark.parametrize("options", [{"dropout": 0.0}, {**PAPER, "root": True}], ids=FORMS)
+@pytest.mark.parametrize("options", [{"dropout": 0.0}, PAPER], ids=FORMS)
 def test_structure_knows_who_the_neighbours_are(options):
     """All features are alike, and a node's class is that of the hubs it hears from."""
     hubs, n = 10, 200
@@ -380,7 +359,7 @@ def test_mass_counts_neighbours(form):
 
 
 def test_readout_of_all_layers_sees_nodes_without_neighbours():
-    """Without a root branch they are at the origin after the first layer; half of the nodes have no edge."""
+    """They are at the origin after the first layer; half of the nodes have no edge."""
     x = torch.randn(200, 2)
     problem = (x, torch.randint(100, (2, 400)), (x[:, 0] > 0).long())
     without, with_lever = held_out_accuracies(problem, PAPER, {**PAPER, "readout": "all"}, steps=60)
@@ -392,7 +371,7 @@ def test_normalised_layers_learn_faster_when_there_are_many():
     edge_index = torch.stack([torch.randint(200, (800,)), torch.arange(200).repeat(4)])
     spread = torch.zeros(200).index_add(0, edge_index[1], (x[edge_index[0]] - x[edge_index[1]]).norm(dim=1))
     problem = (x, edge_index, (spread > spread.median()).long())
-    options = {**PAPER, "num_layers": 5, "root": True}
+    options = {**PAPER, "num_layers": 5}
     without, with_lever = held_out_accuracies(problem, options, {**options, "norm": "batch"}, steps=40)
     assert with_lever[1] < 0.3 * without[1]
 
@@ -424,7 +403,7 @@ def test_what_a_form_decides_has_no_other_default():
     )
 
 
-OF_PAPER = {"act": "relu", "relative": False, "attention": "distance", "root": True, "directions": True}
+OF_PAPER = {"act": "relu", "relative": False}
 
 
 @pytest.mark.parametrize("name", OPTIONS_OF_PAPER)

@@ -13,13 +13,14 @@ import torch
 from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hkconv.errors import InputError
 from hkconv.models import HKN, MODELS, create
+from hkconv.models.options import without_removed
 
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
 
 
 OPTIONS = {
     "views": {},
-    "paper": {"form": "paper", "root": True, "norm": "batch", "reach": 5.0},
+    "paper": {"form": "paper", "norm": "batch", "reach": 5.0},
 }
 
 
@@ -67,8 +68,8 @@ def test_a_copy_knows_what_it_was_built_with(model, copied, tmp_path):
 # What save_pretrained of 0.1.0 kept: the arguments that were given, and of those to be had then.
 FIRST_OPTIONS = [
     {},
-    {"root": True, "num_layers": 1, "norm": "batch"},
-    {"attention": "distance", "hidden_act": "relu", "dropout": 0.3},
+    {"root": False, "num_layers": 1, "norm": "batch"},
+    {"attention": None, "directions": False, "hidden_act": "relu", "dropout": 0.3},
     {"norm": None, "hidden_act": None, "readout": "all", "learn_curvature": True},
 ]
 
@@ -77,7 +78,7 @@ FIRST_OPTIONS = [
 def test_a_network_of_the_first_release_is_what_it_was(options, tmp_path):
     """Of version 1, without a form, and with 2 layers and no dropout where nothing else is said."""
     config = {"in_features": 3, "hidden_dim": 4, "num_classes": 2, **options}
-    was = HKN(form="paper", **{"num_layers": 2, "dropout": 0.0, **config})
+    was = HKN(form="paper", **{"num_layers": 2, "dropout": 0.0, **without_removed(config)})
     was(torch.randn(5, 3), EDGES)
     was.eval().save_pretrained(tmp_path)
     path = tmp_path / "config.json"

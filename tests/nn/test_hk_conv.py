@@ -31,9 +31,8 @@ VARIANTS = {
     "random": {"points": "random"},
     "trainable": {"points": "trainable"},
     "attention": {"attention": "distance"},
-    "root": {"root": True},
     "mass": {"mass": True},
-    "everything": {"act": "tanh", "points": "trainable", "attention": "distance", "root": True, "mass": True},
+    "everything": {"act": "tanh", "points": "trainable", "attention": "distance", "mass": True},
 }
 
 
@@ -129,23 +128,6 @@ def test_attention_weights_are_the_softmax_of_the_papers_scores(curvature):
     torch.testing.assert_close(conv(x, edge_index), expected, rtol=0, atol=1e-11)
 
 
-def test_root_is_the_centroid_of_the_convolution_and_the_node(curvature):
-    x, edge_index = cloud(7, 4, curvature, torch.float64), ragged_edges()
-    conv = make(curvature=curvature, root=True)
-    with torch.no_grad():
-        conv.root_logit.fill_(0.7)
-    neighborhood = literal_output(conv, x, x, edge_index, [1.0] * edge_index.size(1), curvature)
-    own = torch.sigmoid(torch.tensor(0.7, dtype=torch.float64))
-    root = {n: v.detach() for n, v in conv.root.named_tensors().items()}
-    expected = torch.stack(
-        [
-            literal.centroid([out, literal.hlinear(p, **root, k=curvature)], [1 - own, own], curvature)
-            for out, p in zip(neighborhood, x)
-        ]
-    )
-    torch.testing.assert_close(conv(x, edge_index), expected, rtol=0, atol=1e-11)
-
-
 def test_mass_is_the_lorentz_norm_of_the_neighbors_sum(curvature):
     """With no shift and unit scale the spatial part grows by 1 + log(1 + M); M counts coinciding messages."""
     x, edge_index = cloud(7, 4, curvature, torch.float64), ragged_edges()
@@ -170,9 +152,7 @@ def test_outputs_lie_on_the_manifold_and_isolated_nodes_at_the_origin(variant, d
     x, edge_index = cloud(7, 4, curvature, dtype, scale=2), ragged_edges()
     out = conv(x, edge_index)
     assert_on_manifold(out, curvature)
-    if conv.root is None:
-        expected = lorentz.origin(3, curvature, dtype=dtype).expand(2, -1)
-        assert torch.equal(out[[0, 6]], expected)
+    assert torch.equal(out[[0, 6]], lorentz.origin(3, curvature, dtype=dtype).expand(2, -1))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -187,9 +167,8 @@ def test_local_translation_theorem(variant, dtype, curvature):
     assert_translation_invariant(conv, cloud(7, 4, curvature, dtype), ragged_edges(), curvature)
 
 
-@pytest.mark.parametrize("variant", ["direct", "root"])
-def test_variants_that_see_positions_are_not_translation_invariant(variant):
-    conv = make(**VARIANTS[variant])
+def test_a_layer_that_sees_positions_is_not_translation_invariant():
+    conv = make(relative=False)
     with pytest.raises(AssertionError, match="moving a neighbourhood"):
         assert_translation_invariant(conv, cloud(7, 4, -1.0, torch.float64), ragged_edges())
 
@@ -221,7 +200,7 @@ def test_gradcheck(variant, curvature):
 
 
 def test_second_derivatives_are_right_with_a_self_loop_too(curvature):
-    conv = make(dim_in=2, dim_out=2, K=2, curvature=curvature, root=True)
+    conv = make(dim_in=2, dim_out=2, K=2, curvature=curvature)
     space = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     edge_index = torch.tensor([[0, 1, 2, 3, 1], [1, 1, 0, 0, 2]])
     assert torch.autograd.gradgradcheck(lambda s: conv(lorentz.lift(s, curvature), edge_index), (space,))
@@ -229,7 +208,7 @@ def test_second_derivatives_are_right_with_a_self_loop_too(curvature):
 
 def test_gradient_reaches_a_learned_curvature():
     curvature = torch.nn.Parameter(torch.tensor(-0.8, dtype=torch.float64))
-    conv = make(curvature=curvature, root=True)
+    conv = make(curvature=curvature)
     space = torch.randn(7, 4, dtype=torch.float64)
     edge_index = ragged_edges()
     assert any(p is curvature for p in conv.parameters())
@@ -262,7 +241,7 @@ def test_gradients_are_finite_in_hard_places(variant, case, dtype):
 
 
 def test_pyg_module_habits(dtype):
-    conv = make(dtype=dtype, root=True)
+    conv = make(dtype=dtype)
     x, edge_index = cloud(7, 4, -1.0, dtype), ragged_edges()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch says that sparse CSR is in beta
@@ -304,7 +283,7 @@ def test_repr():
 
 
 def test_reset_parameters_draws_anew_and_returns_trainable_points():
-    conv = make(points="trainable", root=True, attention="distance", mass=True)
+    conv = make(points="trainable", attention="distance", mass=True)
     before = copy.deepcopy(conv.state_dict())
     with torch.no_grad():
         conv.points.copy_(cloud(3, 4, -1.0, torch.float64))
@@ -312,7 +291,9 @@ def test_reset_parameters_draws_anew_and_returns_trainable_points():
     conv.reset_parameters()
     assert torch.equal(conv.mass.shift, torch.zeros(3, dtype=torch.float64))
     torch.testing.assert_close(conv.points.data, hkconv.kernel_points(3, 4))
-    assert all(not torch.equal(before[f"{m}.weight"], conv.state_dict()[f"{m}.weight"]) for m in ("linear", "root"))
+    assert all(
+        not torch.equal(before[f"{m}.weight"], conv.state_dict()[f"{m}.weight"]) for m in ("linear", "query", "key")
+    )
 
 
 @pytest.fixture
@@ -340,14 +321,14 @@ def test_compiles_without_a_graph_break(variant):
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's default backend needs a C++ compiler")
 def test_compiles_with_the_default_backend():
-    conv = make(dtype=torch.float32, root=True)
+    conv = make(dtype=torch.float32)
     x, edge_index = cloud(7, 4, -1.0, torch.float32), ragged_edges()
     compiled = torch.compile(conv, fullgraph=True)
     torch.testing.assert_close(compiled(x, edge_index), conv(x, edge_index), rtol=1e-5, atol=1e-5)
 
 
 def test_autocast_leaves_the_geometry_in_float32():
-    conv = make(dtype=torch.float32, root=True, attention="distance")
+    conv = make(dtype=torch.float32, attention="distance")
     x, edge_index = cloud(7, 4, -1.0, torch.float32), ragged_edges()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = conv(x, edge_index)

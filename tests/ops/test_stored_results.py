@@ -106,7 +106,7 @@ BY_BACKEND = {
     "conv": lambda dtype, backend: run_layer(conv(backend), dtype),
     "conv-weighted-mass": lambda dtype, backend: run_layer(conv(backend, mass=True), dtype, weighted=True),
     "conv-bipartite": lambda dtype, backend: run_layer(conv(backend), dtype, bipartite=True, weighted=True),
-    "conv-attention-root": lambda dtype, backend: run_layer(conv(backend, attention="distance", root=True), dtype),
+    "conv-attention": lambda dtype, backend: run_layer(conv(backend, attention="distance"), dtype),
     "conv-direct": lambda dtype, backend: run_layer(conv(backend, relative=False), dtype, weighted=True),
     "conv-trainable-curved": lambda dtype, backend: run_layer(trainable(backend), dtype),
     "block": lambda dtype, backend: run_layer(block(backend), dtype),

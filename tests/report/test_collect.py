@@ -81,6 +81,16 @@ def test_the_planned_recipe_counts_before_a_later_one():
     assert only_late.outdated == [HERE]
 
 
+def test_what_is_on_record_and_in_no_plan_of_its_table_is_retired():
+    planned, gone = made_cell([0.5]), made_cell([0.6], variant="HKN+")
+    elsewhere = made_cell([0.7], variant="HKN+", dataset="actor") + made_cell([0.8], table="graph", variant="HKN+")
+    collected = collect_cells(planned + gone + elsewhere, planned)
+    assert collected.retired == {"node": ["HKN+"]}
+    assert collected.cells[HERE._replace(variant="HKN+")].tests == {0: 0.6}
+    # What is planned for one dataset alone is not.
+    assert collect_cells(planned + gone + elsewhere, planned + gone).retired == {}
+
+
 def test_where_it_ran_is_no_other_recipe():
     first = made_record(split=0, recipe=recipe_with(device="cpu", num_splits=1))
     second = made_record(split=1, recipe=recipe_with(device="cuda", num_splits=10, data="/elsewhere"))

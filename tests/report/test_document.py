@@ -66,6 +66,7 @@ def test_failures_damage_and_other_recipes_are_listed():
     assert expected in found["Failures"]
     assert "- node.jsonl, line 7: not valid JSON" in found["Damaged lines"]
     assert "- node, texas, clean, HKN" in found["Other recipes"]
+    assert "- node: " in found["No longer trained"] and "HKN" not in found["No longer trained"].split("- node: ")[1]
 
 
 def test_provenance():

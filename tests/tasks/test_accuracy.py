@@ -17,7 +17,7 @@ def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
     assert hkn > summary.chance.mean + 0.4
 
 
-FORMS = {"views": {}, "paper": {**FIRST_RELEASE, "root": True}}
+FORMS = {"views": {}, "paper": FIRST_RELEASE}
 
 
 @pytest.mark.nightly

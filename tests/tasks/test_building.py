@@ -92,19 +92,18 @@ def test_every_option_of_hkn_is_reached():
     """Each value is another than the default, and arrives."""
     chosen = {
         "form": "paper",
-        **dict.fromkeys(("root", "mass", "structure", "learn_curvature", "directions"), True),
+        **dict.fromkeys(("mass", "structure", "learn_curvature"), True),
         "norm": "batch",
         "hidden_act": "relu",
         "readout": "all",
-        "attention": "distance",
-        "direction": "in",
+        "act": "relu",
+        "relative": False,
     }
     recipe = make_recipe(dataset="tree", num_splits=1, **chosen)
     dataset = load_dataset(recipe)
     graph = dataset.graph
-    graph.edge_index = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
     config = model_config(recipe, "hkn", dataset)
-    assert {name: config[name] for name in chosen if name != "direction"}.items() <= chosen.items()
+    assert {name: config[name] for name in chosen}.items() <= chosen.items()
     assert config["num_nodes"] == graph.num_nodes
     logits = create("hkn", **config)(graph.x, graph.edge_index)
     assert logits.shape == (graph.num_nodes, dataset.num_classes) and logits.isfinite().all()
@@ -151,17 +150,6 @@ def test_rows_of_the_adjacency_are_for_one_graph(molecules):
     assert "num_nodes" not in model_config(recipe, "gcn", load_dataset(make_recipe(num_splits=1)))
     with pytest.raises(InputError, match="structure is for the node task"):
         create("hkn", **model_config(recipe, "hkn", molecules))
-
-
-def test_directions_of_edges_that_go_both_ways_are_refused(molecules, links):
-    recipe = make_recipe(dataset="tree", num_splits=1, form="paper", directions=True)
-    with pytest.raises(InputError, match=r"those of dataset 'tree' all go both ways \(direction: in"):
-        model_config(recipe, "hkn", load_dataset(recipe))
-    with pytest.raises(InputError, match="those of dataset 'shapes' all go both ways"):
-        model_config(recipe, "hkn", molecules)
-    with pytest.raises(InputError, match="the link task uses every link both ways"):
-        model_config(recipe, "hkn", links)
-    assert "directions" not in model_config(recipe, "gcn", molecules)
 
 
 def test_description_holds_sizes(molecules):

@@ -35,9 +35,7 @@ def test_every_checkpoint_gives_its_stored_result(trained):
     assert all(entry.difference == 0 and entry.agrees for entry in evaluations)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"root": False, "norm": "batch", "hidden_act": "relu", "readout": "all", "attention": "distance"}]
-)
+@pytest.mark.parametrize("changes", [{}, {"norm": "batch", "hidden_act": "relu", "readout": "all", "direction": "in"}])
 def test_every_checkpoint_of_the_first_release_gives_its_stored_result(tree_for_every_name, tmp_path, changes):
     run = train(tmp_path / "run", **{**FIRST_RELEASE, "hidden_dim": 4, "epochs": 2, **changes})
     first_release.as_then(run)

@@ -17,13 +17,13 @@ LEVERS = [
     {"norm": "layer", "points": "random", "readout": "last"},
     {"norm": "none", "hidden_act": "none", "learn_curvature": True, "curvature": -0.6},
     {"form": "paper"},
-    {"form": "paper", "root": True, "dropout": 0.5},
-    {"form": "paper", "root": True, "mass": True, "reach": 2.0},
-    {"form": "paper", "attention": "distance", "hidden_act": "relu"},
+    {"form": "paper", "dropout": 0.5},
+    {"form": "paper", "mass": True, "reach": 2.0},
+    {"form": "paper", "relative": False, "hidden_act": "relu"},
     {"form": "paper", "relative": False, "points": "random", "norm": "layer"},
     {"form": "paper", "norm": "batch", "readout": "all", "learn_curvature": True, "curvature": -0.6},
 ]
-both_forms = pytest.mark.parametrize("options", [{}, {"form": "paper", "root": True}], ids=["views", "paper"])
+both_forms = pytest.mark.parametrize("options", [{}, {"form": "paper"}], ids=["views", "paper"])
 
 
 def hyperbolic(name="hkn", layers=2, **options):
@@ -104,7 +104,7 @@ def test_on_real_data(real_data, options):
     ("name", "options"),
     [
         *(("gcn", {}), ("gcnii", {}), ("mlp", {}), ("hkn-flat", {}), ("hkn", {"structure": True})),
-        *(("hkn", {"form": "paper", **option}) for option in ({"directions": True}, {"structure": True})),
+        ("hkn", {"form": "paper", "structure": True}),
     ],
 )
 def test_what_cannot_go_layer_by_layer_takes_the_whole_graph(graph, name, options):
@@ -218,9 +218,7 @@ def test_a_few_of_many_neighbours_weigh_as_much_as_all(form):
         assert not torch.allclose(fewer, expected, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"mass": True}, {"form": "paper"}, {"form": "paper", "root": True, "mass": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"mass": True}, {"form": "paper"}, {"form": "paper", "mass": True}])
 def test_halves_of_a_batch_give_what_the_batch_gives(graph, options):
     """With the same seed and as many neighbours in each layer: processes may share a batch between them."""
     model = trained_a_little(hyperbolic(**options), graph).eval()
@@ -234,11 +232,6 @@ def test_halves_of_a_batch_give_what_the_batch_gives(graph, options):
     ("name", "options", "reason"),
     [
         ("hkn", {"structure": True, "num_nodes": 9}, "HKN, which needs the whole graph for structure, rows"),
-        (
-            "hkn",
-            {"form": "paper", "directions": True},
-            "HKN, which needs the whole graph for directions, edges out of a node",
-        ),
         ("linkx", {"num_nodes": 9}, "LINKX, which needs the whole graph for rows of the adjacency matrix"),
         ("glognn++", {"num_nodes": 9}, "GloGNNPlusPlus, which"),
         ("geom-gcn", {}, "GeomGCN, which"),

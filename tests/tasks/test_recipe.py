@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError
-from hkconv.models.options import OPTIONS_OF_PAPER, HKNOptions
+from hkconv.models.options import OPTIONS_OF_PAPER, REMOVED_OPTIONS, HKNOptions
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe, read_recipe_file, upgraded
 
 
@@ -17,7 +17,7 @@ def test_defaults_are_valid_and_fit_in_json():
     recipe = Recipe()
     assert (recipe.data.dataset, recipe.model.models, recipe.optim.seeds) == ("tree", ("hkn", "mlp", "gcn"), 1)
     hkn = recipe.model.hkn
-    assert (hkn.form, hkn.root, hkn.norm, hkn.hidden_act, hkn.readout, hkn.reach) == ("views", False, *[None] * 4)
+    assert (hkn.form, hkn.norm, hkn.hidden_act, hkn.readout, hkn.reach) == ("views", *[None] * 4)
     assert make_recipe(json.loads(json.dumps(recipe.flat()))) == recipe
 
 
@@ -111,9 +111,9 @@ def test_text_is_read_as_a_person_means_it():
         ("seeds", 0, "at least 1"),
         ("capture", 1, "true or false"),
         ("seed", -1, "at least 0"),
-        ("root", "yes", "true or false"),
+        ("mass", "yes", "true or false"),
         ("points", "grid", "optimal or random or trainable"),
-        ("attention", "dot", "distance or none"),
+        ("act", "tanh", "relu or none"),
         ("act", "tanh", "relu or none"),
         ("norm", "group", "batch or layer or none"),
         ("hidden_act", "tanh", "relu or none"),
@@ -121,7 +121,7 @@ def test_text_is_read_as_a_person_means_it():
         ("form", None, "views or paper"),
         ("readout", "first", "last or all"),
         ("structure", 1, "true or false"),
-        ("directions", "both", "true or false"),
+        ("direction", "up", "in or out or both"),
         ("learn_curvature", "yes", "true or false"),
         ("protocol", "fair", "clean or published"),
         ("task", "regression", "node or graph or link or none"),
@@ -161,11 +161,18 @@ def test_none_is_a_word_where_the_form_has_something():
 
 def test_a_recipe_of_the_first_release_is_known_by_an_option_of_then():
     for name in OPTIONS_OF_PAPER:
-        assert upgraded({name: first_release.RECIPE[name]}) == {**FIRST_RELEASE, name: first_release.RECIPE[name]}
+        given = {name: first_release.RECIPE[name]}
+        assert upgraded({**given, "root": False}) == {**FIRST_RELEASE, **given}
         assert upgraded({name: True, "form": "views"}) == {name: True, "form": "views"}
+        with pytest.raises(InputError, match="HKN no longer has the option root, and this has root: True"):
+            upgraded(given)
+    for name, without in REMOVED_OPTIONS.items():
+        assert upgraded({"root": False, name: without}) == FIRST_RELEASE
+        assert upgraded({name: without, "form": "paper"}) == {"form": "paper"}
     for values in ({}, {"lr": 0.5, "mass": True, "norm": "batch"}, Recipe().flat()):
         assert upgraded(values) == values
-    now = {**_without(first_release.RECIPE, "undirected"), **first_release.ADDED, "direction": "both"}
+    kept = _without(first_release.RECIPE, "undirected", *REMOVED_OPTIONS)
+    now = {**kept, **first_release.ADDED, "direction": "both"}
     assert make_recipe(upgraded(first_release.RECIPE)).flat() == now
 
 
@@ -185,10 +192,10 @@ def test_the_flag_undirected_is_read_as_a_direction():
 
 def test_every_default_of_the_first_release_that_is_another_today_is_known():
     """The recipe of then says all of them but for what that run chose."""
-    chosen = {"models", "epochs", "num_splits", "device", "undirected"}
+    chosen = {"models", "epochs", "num_splits", "device", "undirected", *REMOVED_OPTIONS}
     then = {name: value for name, value in first_release.RECIPE.items() if name not in chosen}
-    now = make_recipe(upgraded({"root": True})).flat()
-    assert now != make_recipe(form="paper", root=True).flat()
+    now = make_recipe(upgraded({"root": False})).flat()
+    assert now != make_recipe(form="paper").flat()
     assert {name: now[name] for name in then} == then
     assert now["epochs"] == 200 and now["num_splits"] == 3
 
@@ -212,20 +219,20 @@ def test_yaml(tmp_path):
 def test_yaml_of_the_first_release(tmp_path):
     """By an option of then it is what it was, with the defaults of then; any other has those of now."""
     file = tmp_path / "recipe.yaml"
-    file.write_text("dataset: texas\nroot: true\nlr: 0.1\n")
+    file.write_text("dataset: texas\nroot: false\nlr: 0.1\n")
     then = make_recipe(upgraded(read_recipe_file(file)))
     model, hkn = then.model, then.model.hkn
-    assert (hkn.form, hkn.root, then.optim.lr, then.data.dataset) == ("paper", True, 0.1, "texas")
+    assert (hkn.form, then.optim.lr, then.data.dataset) == ("paper", 0.1, "texas")
     assert (model.hidden_dim, model.num_layers, model.dropout, hkn.readout) == (16, 2, 0.2, "last")
     assert then == make_recipe(FIRST_RELEASE, dataset="texas", lr=0.1) != make_recipe(dataset="texas", lr=0.1)
-    file.write_text("data: {dataset: texas}\nmodel: {hkn: {root: true}}\noptim: {lr: 0.1}\n")
+    file.write_text("data: {dataset: texas}\nmodel: {hkn: {root: false}}\noptim: {lr: 0.1}\n")
     # That release knew no groups.
-    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(dataset="texas", root=True, lr=0.1)
+    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(dataset="texas", lr=0.1)
     file.write_text("dataset: texas\nlr: 0.1\nmass: true\n")
     now = make_recipe(upgraded(read_recipe_file(file)))
     assert now == make_recipe(dataset="texas", lr=0.1, mass=True)
-    file.write_text("form: paper\nroot: true\n")
-    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(form="paper", root=True)
+    file.write_text("form: paper\nroot: false\nattention: none\n")
+    assert make_recipe(upgraded(read_recipe_file(file))) == make_recipe(form="paper")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +305,7 @@ def test_whatever_a_file_holds_only_input_errors_come_out(tmp_path, content):
         make_recipe(read_recipe_file(path))
 
 
-@fuzzed(values=changed({**Recipe().flat(), "undirected": True}))
+@fuzzed(values=changed({**Recipe().flat(), **REMOVED_OPTIONS, "undirected": True}))
 def test_whatever_the_values_are_only_input_errors_come_out(values):
     with input_errors_alone():
         json.dumps(make_recipe(upgraded(values if isinstance(values, dict) else {})).flat())
@@ -322,8 +329,8 @@ def test_a_file_that_means_gigabytes_is_one_short_line(tmp_path):
 
 
 def test_groups_are_never_of_the_first_release():
-    assert upgraded({"model": {"hkn": {"root": False}}}) == {"root": False}
-    assert upgraded({"root": False})["form"] == "paper"
+    assert upgraded({"model": {"hkn": {"relative": False}}}) == {"relative": False}
+    assert upgraded({"relative": False, "root": False})["form"] == "paper"
 
 
 @pytest.mark.parametrize("nothing", ["", "none", None, []])

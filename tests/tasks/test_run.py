@@ -19,7 +19,7 @@ from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
 from hkconv.engine.state import FILE
 from hkconv.errors import InputError
-from hkconv.models.options import OPTIONS_OF_PAPER
+from hkconv.models.options import without_removed
 from hkconv.tasks import building, run
 from hkconv.tasks.evaluate import evaluate_run
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
@@ -27,7 +27,7 @@ from hkconv.tasks.run import read_history, read_recipe, read_result, train_cell,
 from hkconv.tasks.summary import Cell
 from hkconv.tasks.tasks import NodeTask, make_task
 
-OF_PAPER = {"act": "relu", "relative": False, "attention": "distance"}
+OF_PAPER = {"act": "relu", "relative": False}
 
 
 def quick(folder, **changes):
@@ -229,11 +229,22 @@ def test_resume_demands_the_same_recipe(tree_for_every_name, tmp_path):
 
 
 def test_a_recipe_of_the_first_release_is_read_as_what_it_was(tmp_path):
-    stored = {**first_release.RECIPE, "hidden_dim": 6, "dropout": 0.7, "attention": "distance", "root": False}
+    stored = {**first_release.RECIPE, "hidden_dim": 6, "dropout": 0.7, "undirected": False}
     (tmp_path / "recipe.json").write_text(json.dumps(stored))
     found = read_recipe(tmp_path)
     assert found.model.hkn.form == "paper"
-    assert {**found.flat(), "out": None} == {**stored, **first_release.ADDED}
+    kept = {name: value for name, value in without_removed(stored).items() if name != "undirected"}
+    assert {**found.flat(), "out": None} == {**kept, **first_release.ADDED, "direction": "in"}
+
+
+@pytest.mark.parametrize("name, value", [("root", True), ("directions", True), ("attention", "distance")])
+def test_a_run_with_an_option_that_is_gone_is_refused_unless_it_is_of_baselines(tmp_path, name, value):
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps({**first_release.RECIPE, name: value}))
+    with pytest.raises(InputError, match=f"^HKN no longer has the option {name}, and this has {name}: {value!r}; "):
+        read_recipe(tmp_path)
+    path.write_text(json.dumps({**first_release.RECIPE, name: value, "models": ["mlp", "hkn-flat"]}))
+    assert read_recipe(tmp_path).model.models == ("mlp", "hkn-flat")
 
 
 def test_a_run_of_the_first_release_goes_on(tree_for_every_name, tmp_path):
@@ -248,7 +259,7 @@ def test_a_run_of_the_first_release_goes_on(tree_for_every_name, tmp_path):
     assert recorder.events == ["hkn/split1-seed0", 1, 2]
     assert [result.test_loss for result in again.cells] == [result.test_loss for result in before.cells]
     with pytest.raises(InputError, match=r"form cannot change when a run is resumed: .* has 'paper', got 'views'"):
-        train_run(first.replace(form="views", root=False), resume=True)
+        train_run(first.replace(form="views"), resume=True)
 
 
 def test_a_captured_run_can_go_on_where_nothing_is_captured(tree_for_every_name, tmp_path):
@@ -306,10 +317,10 @@ def test_unusable_input_writes_nothing(tmp_path, monkeypatch, tree):
     ):
         with pytest.raises(InputError, match=message):
             train_run(quick(tmp_path / "out", neighbors=(5, 5), **changes))
-    for name, value in {**dict.fromkeys(OPTIONS_OF_PAPER, True), **OF_PAPER}.items():
+    for name, value in OF_PAPER.items():
         message = f"^{name} is an option of form 'paper' and has no place in form 'views', got {value!r}$"
         with pytest.raises(InputError, match=message):
-            train_run(quick(tmp_path / "out", models=("mlp", "hkn"), **{name: value, "direction": "in"}))
+            train_run(quick(tmp_path / "out", models=("mlp", "hkn"), **{name: value}))
     for changes in ({"dataset": "tre"}, {"device": "cuda:99"}, {"num_splits": 99, "dataset": "texas"}):
         with pytest.raises(InputError):
             train_run(quick(tmp_path / "out", data=str(tmp_path), **changes))

@@ -92,7 +92,7 @@ def test_a_class_is_counted_in_the_labels_to_validate_with(tree):
     assert make_task(tree, larger, torch.empty(0)).unlearned_score() == 0.7
 
 
-FORMS = {"views": {}, "paper": {"root": True}}
+FORMS = {"views": {}, "paper": {"relative": False}}
 both_forms = pytest.mark.parametrize("form", FORMS)
 
 

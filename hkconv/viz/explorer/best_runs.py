@@ -12,6 +12,7 @@ from hkconv.errors import InputError
 from hkconv.experiments.store import Record
 from hkconv.experiments.training import torch_threads
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.options import removed_in
 from hkconv.tasks.building import load_dataset
 from hkconv.tasks.recipe import make_recipe, upgraded
 from hkconv.tasks.run import train_cell
@@ -24,8 +25,8 @@ TABLES = ("node", "graph")
 
 
 def best_record(records: Iterable[Record], dataset: str) -> Record:
-    """The training to show of a dataset, by validation: the best split of the HKN with the highest mean, under the
-    clean protocol.
+    """The training to show of a dataset, by validation: the best split of the HKN with the highest mean of those that
+    can still be trained, under the clean protocol.
 
     Args:
         records: of the results store.
@@ -34,7 +35,8 @@ def best_record(records: Iterable[Record], dataset: str) -> Record:
     scores: dict[str, list[Record]] = {}
     for record in records:
         place = record["dataset"], record["protocol"], record["model"], record["quick"]
-        if record["table"] in TABLES and place == (dataset, "clean", "hkn", False) and record.get("val") is not None:
+        is_shown = place == (dataset, "clean", "hkn", False) and not removed_in(record["recipe"])
+        if record["table"] in TABLES and is_shown and record.get("val") is not None:
             scores.setdefault(record["variant"], []).append(record)
     if not scores:
         raise InputError(f"no training of HKN on dataset {dataset!r} under the clean protocol is stored")

@@ -17,7 +17,7 @@ from hkconv.geometry.curvature import LearnedCurvature, curvature_value
 from hkconv.geometry.hyperboloid import lift, rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.readout import Readout
-from hkconv.nn import HDistance, HKBlock, HKConv, TwoWayConv
+from hkconv.nn import HDistance, HKBlock, HKConv
 from hkconv.nn.centroid import pool_with_mass
 from hkconv.tasks.building import describe_dataset, load_dataset
 from hkconv.tasks.evaluate import check_same_data
@@ -173,11 +173,9 @@ def _centers(readout: Readout | None, curvature: float) -> Tensor | None:
 
 
 def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
-    """The kernel points of the layer that reads a place, of both of a two-way one, on the hyperboloid of that place."""
+    """The kernel points of the layer that reads a place, on the hyperboloid of that place."""
     if isinstance(conv, HKBlock):
         return _kernel(conv.conv, curvature)
-    if isinstance(conv, TwoWayConv):
-        return _carried(torch.cat([conv.incoming.points, conv.outgoing.points]), conv.curvature, curvature)
     return _carried(conv.points, conv.curvature, curvature) if isinstance(conv, HKConv) else None
 
 

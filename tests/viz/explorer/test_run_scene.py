@@ -119,11 +119,6 @@ def test_centres_and_kernel_points_are_those_of_the_network(tree, train, form, o
         assert torch.equal(shares[0].argmax(1), scene.predictions)
 
 
-def test_both_convolutions_of_a_directed_graph(directed, train):
-    _, folder = train(directed, form="paper", directions=True, kernel_size=3)
-    assert read_run_scene(folder).layers[0].kernel.shape == (6, 6)
-
-
 def rings_and_paths() -> GraphDataset:
     graphs = []
     for index in range(30):
