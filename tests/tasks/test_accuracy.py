@@ -3,7 +3,7 @@
 import pytest
 from nights import nightly
 
-from hkconv.tasks.recipe import FIRST_RELEASE, make_recipe
+from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
 
 
@@ -17,16 +17,12 @@ def test_hkn_beats_majority_and_mlp_on_the_embedded_tree(seed, tmp_path):
     assert hkn > summary.chance.mean + 0.4
 
 
-FORMS = {"views": {}, "paper": FIRST_RELEASE}
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("form", FORMS)
-def test_hkn_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, form, tmp_path):
+def test_hkn_reaches_80_percent_on_ten_clean_splits_of_texas(real_data, tmp_path):
     """Two trainings a split: the mean of ten alone moves by about a point with the draw of the first weights."""
     given = {"dataset": "texas", "models": ("hkn",), "num_splits": 10, "seeds": 2, "data": str(real_data)}
-    recipe = make_recipe(**given, **FORMS[form], out=str(tmp_path / "run"))
+    recipe = make_recipe(**given, out=str(tmp_path / "run"))
     summary = train_run(recipe)
-    assert recipe.model.hkn.form == form and summary.dataset["protocol"] == "clean"
+    assert recipe.model.hkn.form == "views" and summary.dataset["protocol"] == "clean"
     assert summary.models[0].trainings == 20
     assert summary.models[0].test.mean >= 0.80
