@@ -6,7 +6,7 @@ place, and then so is the name: what a lost machine has when it comes back is th
 
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import IO
 from hkconv.errors import InputError
 
 PART = ".part"
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 # What file systems say that cannot bring a folder to the disk, or may not read it.
 UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES}
 
@@ -28,13 +29,13 @@ def whole_file(path: Path, what: str = "") -> Iterator[IO[bytes]]:
         what: how an error calls the file, for example ``"out"``.
     """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{PART}"
+        handle = os.open(temporary, NEW, 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
@@ -76,10 +77,3 @@ def sync_folder(folder: Path) -> None:
 def write_refusal(path: Path, what: str, error: OSError) -> InputError:
     """Return the error of a file that cannot be written; ``what`` is the user's name for it."""
     return InputError(f"{what} {path} cannot be written ({error.strerror or error})".lstrip())
-
-
-def _umask() -> int:
-    # The only way to read it is to set it; mkstemp makes files private, ours are meant to be shared.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

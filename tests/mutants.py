@@ -259,7 +259,7 @@ class Copy:
         return sum(self.seconds[name] for name in tests)
 
     def _run(self, tests: list[str], limit: float, fresh_kernels: bool) -> int | None:
-        """Return the exit code, None where time ran out. Numba looks for changes in a kernel's own file alone."""
+        """Return the exit code, None where time ran out."""
         kernels = self.folder / ("fresh" if fresh_kernels else "kernels")
         if fresh_kernels:
             shutil.rmtree(kernels, ignore_errors=True)
@@ -339,8 +339,9 @@ def try_all(mutants: dict[Mutant, str], root: Path, out: Path, workers: int) -> 
     dead = {entry["key"]: entry["outcome"] for entry in known if entry["outcome"] != SURVIVED}
     outcomes = {mutant: dead[mutant.key] for mutant in mutants if mutant.key in dead}
     left = sorted((mutant for mutant in mutants if mutant not in outcomes), key=lambda mutant: mutant.file)
+    outcomes |= dict.fromkeys(left, SURVIVED)  # where there is no test at all, too
     tests_of = {file: stages(file, root) for file in {mutant.file for mutant in left}}
-    print(f"{len(mutants)} mutants, {len(outcomes)} known to be dead", flush=True)
+    print(f"{len(mutants)} mutants, {len(outcomes) - len(left)} known to be dead", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(workers) as pool:
         copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(min(workers, len(left))):

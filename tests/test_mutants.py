@@ -155,3 +155,9 @@ def test_the_tests_of_a_module_come_before_those_of_its_room_and_of_its_readers(
 def test_an_unknown_place_is_refused(project):
     with pytest.raises(SystemExit, match="geometri is neither a room of hkconv nor a file"):
         make(project, "geometri")
+
+
+def test_mutants_that_no_test_meets_survive(project, capsys):
+    (project / "tests/toy/test_sign.py").unlink()
+    assert make(project, "toy", "--count", "4") == 1
+    assert "toy: 0 of 4 killed" in capsys.readouterr().out

@@ -75,6 +75,7 @@ def hold_new(held: ExitStack, out: str | None, name: str) -> Path:
         folder = held.enter_context(locked(Path(out), "out"))
         if not is_empty(folder):
             raise InputError(f"out {out} is not empty: name another folder, or continue its run with --resume {out}")
+        remove_parts(folder)
         return folder
     name = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     candidates = (Path("runs", name if attempt == 1 else f"{name}-{attempt}") for attempt in count(1))
@@ -94,7 +95,7 @@ def _hold(folder: Path, argument: str) -> int:
                 _lock(handle, f"{argument} {folder}")
                 if os.path.samestat(os.stat(folder / LOCK), os.fstat(handle)):
                     os.ftruncate(handle, 0)
-                    os.write(handle, _description().encode())
+                    os.write(handle, _description().encode(errors="replace"))  # arguments may be no UTF-8
                     break
             except BaseException:
                 os.close(handle)

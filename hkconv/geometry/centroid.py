@@ -54,7 +54,7 @@ def effective_weight(weight: Tensor, largest: Tensor) -> Tensor:
 
     A centroid does not depend on the unit, and the inverse of a sum of subnormal weights would not be finite.
     """
-    some = largest > 0
+    some = largest != 0  # NaN stays NaN
     return torch.where(some, weight / torch.where(some, largest, 1), 1)
 
 

@@ -23,6 +23,7 @@ from hkconv.models.structure import StructureEmbedding
 from hkconv.models.tasks import check_task
 from hkconv.nn import HEmbedding, HKBlock, HKConv, HNorm
 from hkconv.ops.neighbors import with_loops
+from hkconv.options import KERNELS
 
 READOUTS = ("last", "all")
 # Squared distances of fresh points are tens, and with t = 1 the first loss is some twenty; with 10 it is about one.
@@ -112,6 +113,7 @@ class HKN(Pretrained, HyperbolicNetwork):
         backend: str = "auto",
     ):
         check_task(task, num_classes, num_layers)
+        KERNELS.check("kernel_size", kernel_size)
         chosen = _of_form(form, norm=norm, hidden_act=hidden_act, readout=readout, reach=reach)
         _check_options(task, structure, num_nodes, chosen["readout"], curvature, learn_curvature)
         if form == "views":

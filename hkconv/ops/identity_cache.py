@@ -30,7 +30,8 @@ class IdentityCache:
     there are pieces at the latest, with a warning. On a GPU it is not noticed.
 
     A value must not hold the tensor it is kept for, or both would live for ever. A CUDA graph reads it where it lies:
-    what was found while one was captured is kept as long as the tensor, of other values the last ``MOST_VALUES``.
+    what was found while one was captured is kept as long as the tensor, also when that is written to, which the graph
+    does not see; of other values the last ``MOST_VALUES``.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class IdentityCache:
             return build()
         kept = self._entries.get(key)
         if kept is None or not kept.is_of(key):
-            kept = _KeptValues(key)
+            kept = _KeptValues(key, [] if kept is None else kept.replayed())
         is_recorded = is_capturing(key)
         if tag in kept.values:
             if is_recorded:
@@ -67,8 +68,10 @@ class IdentityCache:
 class _KeptValues:
     """Values by tag, with the version and the checksums of the tensor they were made from."""
 
-    def __init__(self, key: Tensor):
+    def __init__(self, key: Tensor, replayed: list[Any]):
         self.version = key._version
+        # Made of what the tensor held before: a CUDA graph goes on reading them where they lie.
+        self._replayed = replayed
         self.values: dict[Hashable, Any] = {}
         self.recorded: set[Hashable] = set()
         array = _array(key)
@@ -80,6 +83,10 @@ class _KeptValues:
         if len(passing) >= MOST_VALUES:
             del self.values[passing[0]]
         self.values[tag] = value
+
+    def replayed(self) -> list[Any]:
+        """Return all values that a CUDA graph has recorded."""
+        return [*self._replayed, *(self.values[tag] for tag in self.recorded)]
 
     def is_of(self, key: Tensor) -> bool:
         """True for the tensor as it was, as far as its version and its next piece say."""

@@ -61,8 +61,8 @@ class Neighbors(NamedTuple):
         return Edges(self.source.long(), self.target.long(), weight)
 
 
-_inside, _structures, _flipped, _looped_edges, _looped, _looped_weights, _checked_weights = (
-    IdentityCache() for _ in range(7)
+_inside, _structures, _flipped, _values, _looped_edges, _looped, _looped_weights, _checked_weights = (
+    IdentityCache() for _ in range(8)
 )
 
 
@@ -120,7 +120,7 @@ def find_neighbors(
         return edge_index, _checked_weight(edge_weight, edge_index.source)
     found = _structures.get(edge_index, size, lambda: _sort(edge_index, size))
     if edge_weight is None and is_torch_sparse_tensor(edge_index):
-        edge_weight = _sparse_entries(edge_index)[1]
+        edge_weight = _sparse_values(edge_index)
     return found, _checked_weight(edge_weight, found.source)
 
 
@@ -185,7 +185,9 @@ def neighbors_with_loops(
 
     def build() -> tuple[Neighbors, Tensor | None]:
         edges = read_edges(edge_index, None, size)
-        return sort_edges(*_append_loops(edges, num_nodes), size), edges.weight
+        is_free = edges.weight is None or edges.weight.requires_grad
+        # A view of a sparse matrix would keep it alive, and so itself.
+        return sort_edges(*_append_loops(edges, num_nodes), size), edges.weight if is_free else edges.weight.detach()
 
     found, given = _looped.get(edge_index, num_nodes, build)
     weight = given if edge_weight is None else _check_shape(edge_weight, found.order.numel() - num_nodes)
@@ -270,9 +272,23 @@ def _sparse_entries(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return to_edge_index(matrix)
 
 
+def _sparse_values(matrix: Tensor) -> Tensor:
+    """Values of a sparse matrix, the same tensor each time, so that it is checked once."""
+    if matrix.requires_grad:
+        return _sparse_entries(matrix)[1]
+    return _values.get(matrix, None, lambda: _sparse_entries(matrix)[1].detach())
+
+
 def _check_size(found: Neighbors, size: tuple[int, int]) -> None:
     if found.size != size:
         raise InputError(f"these neighbors are of a graph with (sources, targets) = {found.size}, x has {size} points")
+
+    def check() -> None:
+        for ends, count in zip((found.source, found.target), size):
+            _check_range(ends, count, f"these neighbors must lie in [0, {count}), as hkconv.neighbors makes them")
+
+    # Once, until it is written to: whoever holds it may have changed it since.
+    _inside.get(found.source, size, check)
 
 
 def _checked_weight(weight: Tensor | None, source: Tensor) -> Tensor | None:

@@ -42,7 +42,7 @@ def test_tunes_tells_and_writes(hkconv, arguments):
 
 def test_links_are_tuned_reproduced_and_reported(hkconv, arguments):
     links = NODE.replace("accuracy", "ROC-AUC\ntask: link").replace(
-        "GCN: {model: gcn}", "HKN (views): {model: hkn, form: views, root: false, readout: all}"
+        "GCN: {model: gcn}", "HKN (views): {model: hkn, form: views, readout: all}"
     )
     Path("recipes/links.yaml").write_text(links)
     Path("recipes/tuning/links.yaml").write_text(SPACE)

@@ -313,6 +313,32 @@ def test_what_a_lock_says_is_one_printable_line(tmp_path):
     assert "\x1b" not in message and "\n" not in message and "somebody" in message and len(message) < 1000
 
 
+def test_a_lock_is_held_by_a_command_with_arguments_that_are_no_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["hkconv", "train", os.fsdecode(b"caf\xe9")])
+    with locked(tmp_path, "out"), pytest.raises(InUseError, match="hkconv train"), locked(tmp_path, "out"):
+        pytest.fail("two hold it")
+    assert not os.listdir(tmp_path)
+
+
+def test_the_mask_of_new_files_is_obeyed_and_left_alone(tmp_path, monkeypatch):
+    """Who changes it changes it for all threads."""
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("changed"))
+        write_bytes(tmp_path / "a", b"")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_a_new_run_clears_what_a_killed_one_began_to_write(tmp_path):
+    (tmp_path / ".recipe.json.abc.part").write_text("half")
+    with ExitStack() as held:
+        hold_new(held, str(tmp_path), "tree")
+        assert os.listdir(tmp_path) == [".hkconv-lock"]
+
+
 def test_two_new_runs_of_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ExitStack() as held:

@@ -178,3 +178,8 @@ def test_gradients_are_finite(radius, kind, dtype, curvature):
 def test_the_coordinates_cannot_be_reduced():
     with pytest.raises(InputError, match="dim must not be the last dimension of x"):
         lorentz.centroid(lorentz.lift(torch.randn(4, 3)), dim=-1)
+
+
+def test_a_weight_that_is_no_number_makes_no_point(dtype):
+    x = lorentz.lift(torch.randn(4, 3, dtype=dtype))
+    assert lorentz.centroid(x, torch.tensor([1, torch.nan, 1, 2], dtype=dtype)).isnan().all()

@@ -145,6 +145,13 @@ def test_a_small_file_cannot_ask_for_a_large_network(sizes, tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes
 
 
+def test_kernel_points_are_few(tmp_path):
+    """Their solver takes the square of their number in memory."""
+    HKN(300, 300, 2).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="kernel_size must be a whole number of at least 1 and at most 1000, got 8000"):
+        HKN.from_pretrained(rewritten(tmp_path, hidden_dim=2, kernel_size=8000))
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name, tmp_path):
     HKN(3, 4, 2).save_pretrained(tmp_path)

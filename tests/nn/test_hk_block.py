@@ -580,3 +580,13 @@ def test_bad_points_edges_weights_and_sizes():
     block(off, edge_index)
     with hkconv.debug(), pytest.raises(InputError, match=r"x is off the manifold.*first in row 2"):
         block(off, edge_index)
+
+
+@pytest.mark.parametrize("bad", [-1, 50, 2_000_000_000])
+def test_a_structure_that_was_changed_is_refused(bad, dtype):
+    structure = hkconv.neighbors(torch.randint(50, (2, 200)), 50)
+    x, block = lorentz.lift(torch.randn(50, 3, dtype=dtype)), HKBlock(3, 4, 3).to(dtype)
+    block(x, structure)
+    structure.source[5] = bad
+    with pytest.raises(InputError, match=r"these neighbors must lie in \[0, 50\), as hkconv.neighbors makes them"):
+        block(x, structure)

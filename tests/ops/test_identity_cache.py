@@ -1,4 +1,5 @@
 import gc
+import weakref
 
 import pytest
 import torch
@@ -86,3 +87,20 @@ def test_a_value_that_a_cuda_graph_recorded_is_never_dropped(monkeypatch):
     for tag in range(3 * MOST_VALUES):
         cache.get(key, tag, object)
     assert cache.get(key, "recorded", object) is recorded
+
+
+def test_what_a_cuda_graph_recorded_outlives_a_write_to_its_tensor(monkeypatch):
+    """The graph goes on reading it, and nothing else may lie there."""
+    cache, key = IdentityCache(), edges(5)
+    recorded = weakref.ref(cache.get(key, "recorded", lambda: torch.zeros(3)))
+    with monkeypatch.context() as patch:
+        patch.setattr("hkconv.ops.identity_cache.is_capturing", lambda values: True)
+        cache.get(key, "recorded", object)
+    for _ in range(3):
+        key.add_(1)
+        assert cache.get(key, "recorded", object) is not recorded()
+    gc.collect()
+    assert recorded() is not None
+    del key
+    gc.collect()
+    assert recorded() is None

@@ -612,3 +612,18 @@ def test_edges_rewritten_behind_pytorch_are_read_anew(edges, writer):
         after = conv(x, edge_index)
     assert not torch.allclose(before, after)
     assert torch.equal(after, conv(x, other))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo])
+def test_the_values_of_a_sparse_matrix_are_checked_once_and_the_matrix_is_let_go(layout, monkeypatch):
+    matrix = torch.eye(NODES, dtype=torch.float64).to_sparse(layout=layout)
+    looked_at, check = [], module._check_range
+    monkeypatch.setattr(module, "_check_range", lambda values, *rest: (looked_at.append(rest), check(values, *rest)))
+    for _ in range(3):
+        module.find_neighbors(matrix, None, (NODES, NODES))
+    assert sum("edge_weight" in wanted for _, wanted in looked_at) == 1
+    neighbors_with_loops(matrix, None, NODES, torch.float64)
+    gone = weakref.ref(matrix)
+    del matrix
+    gc.collect()
+    assert gone() is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hkconv.data.own.features import Feature
 from hkconv.data.own.tu_folders import read_tu_folder
-from hkconv.data.preparation import both_directions
+from hkconv.data.preparation import direct_edges
 from hkconv.errors import InputError
 
 FILES = {
@@ -90,7 +90,7 @@ def test_a_published_set_is_what_pyg_makes_of_it(real_data, load_real, name, num
     assert len(own.graphs) == len(published.graphs)
     for ours, theirs in zip(own.graphs, published.graphs):
         assert torch.equal(ours.x, theirs.x.roll(num_labels, dims=1))
-        assert torch.equal(both_directions(ours).edge_index, theirs.edge_index)
+        assert torch.equal(direct_edges(ours, "both").edge_index, theirs.edge_index)
     numbers = {name: number for number, name in enumerate(sorted(set(own.labels), key=float))}
     assert [numbers[label] for label in own.labels] == published.labels.tolist()
 
