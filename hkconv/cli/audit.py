@@ -83,7 +83,7 @@ def _print_graph(found: "Audit") -> None:
     table.add_row("nodes", str(graph.nodes))
     table.add_row("links", f"{graph.links}, {ways}; {graph.self_loops} self loops")
     for direction, count in graph.without_neighbors.items():
-        table.add_row(f"no neighbour, direction {direction}", _part(count, graph.nodes))
+        table.add_row(f"no neighbour ({direction})", _part(count, graph.nodes))
     table.add_row("constant features", f"{graph.constant_features} of {graph.features}")
     if graph.homophily is not None:
         table.add_row("edge homophily", f"{graph.homophily:.3f}, the share of links within a class")

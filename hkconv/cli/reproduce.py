@@ -40,7 +40,12 @@ def reproduce(
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
     batch: Annotated[
-        int | None, ranged(COUNT, help="Networks on one graph trained at once.", show_default="60 on a GPU, else 1")
+        int | None,
+        ranged(
+            COUNT,
+            help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
+            show_default="60 on a GPU, else 1",
+        ),
     ] = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)

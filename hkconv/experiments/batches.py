@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 import torch
 
 from hkconv.data.catalog import CATALOG
-from hkconv.errors import is_out_of_memory
+from hkconv.errors import InputError, is_out_of_memory
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import Execution, TableCell
 from hkconv.experiments.training import CellTrainer, Outcome
@@ -74,7 +74,9 @@ class BatchTrainer:
             return [None]
         try:
             return self.trainer.train_together(batch)
-        # Whatever it is, single trainings go without, or say what is wrong in a record of their own.
+        except InputError:  # of the data, which each of them will say
+            return [None] * len(batch)
+        # Whatever else it is, single trainings go without, or say what is wrong in a record of their own.
         except Exception as error:
             if not is_out_of_memory(error):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]

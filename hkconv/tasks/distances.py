@@ -20,7 +20,7 @@ from hkconv.tasks.tasks import LinkTask
 # All pairs of 4,096 nodes; in float64 a copy of their distances has 128 MiB.
 MOST_PAIRS = 2**24
 # A network looks at the coordinates of both nodes of every pair.
-PAIRS_AT_ONCE = 2**17
+PAIRS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,8 @@ def renamed(flat: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in flat.items():
         if name in RENAMED:
             new, words = RENAMED[name]
+            # Links were used both ways whatever it said.
+            value = True if flat.get("task") == "link" else value
             found[new] = flat.get(new, words[value] if isinstance(value, bool) else value)
         else:
             found[name] = value

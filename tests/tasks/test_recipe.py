@@ -183,6 +183,7 @@ def _without(values, *names):
 def test_the_flag_undirected_is_read_as_a_direction():
     assert upgraded({"undirected": False}) == upgraded({"data": {"undirected": False}}) == {"direction": "in"}
     assert upgraded({"undirected": True}) == {"direction": "both"}
+    assert upgraded({"undirected": False, "task": "link"}) == {"direction": "both", "task": "link"}
     assert upgraded({"undirected": True, "direction": "out"}) == {"direction": "out"}
     with pytest.raises(InputError, match="direction must be in or out or both, got 'no'"):
         make_recipe(upgraded({"undirected": "no"}))
