@@ -185,9 +185,10 @@ def neighbors_with_loops(
 
     def build() -> tuple[Neighbors, Tensor | None]:
         edges = read_edges(edge_index, None, size)
-        is_free = edges.weight is None or edges.weight.requires_grad
-        # A view of a sparse matrix would keep it alive, and so itself.
-        return sort_edges(*_append_loops(edges, num_nodes), size), edges.weight if is_free else edges.weight.detach()
+        weight = edges.weight
+        if weight is not None and not weight.requires_grad:
+            weight = weight.detach()  # a view of a sparse matrix would keep it alive, and so itself
+        return sort_edges(*_append_loops(edges, num_nodes), size), weight
 
     found, given = _looped.get(edge_index, num_nodes, build)
     weight = given if edge_weight is None else _check_shape(edge_weight, found.order.numel() - num_nodes)
