@@ -11,6 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from hkconv.errors import InputError
+from hkconv.ops.backends import is_transformed
 from hkconv.ops.chunks import Chunks, chunks_of
 from hkconv.ops.identity_cache import IdentityCache, is_capturing
 
@@ -288,8 +289,9 @@ def _check_size(found: Neighbors, size: tuple[int, int]) -> None:
         for ends, count in zip((found.source, found.target), size):
             _check_range(ends, count, f"these neighbors must lie in [0, {count}), as hkconv.neighbors makes them")
 
-    # Once, until it is written to: whoever holds it may have changed it since.
-    _inside.get(found.source, size, check)
+    # Once, until it is written to: whoever holds it may have changed it since. Inside torch.func nobody may look.
+    if not is_transformed():
+        _inside.get(found.source, size, check)
 
 
 def _checked_weight(weight: Tensor | None, source: Tensor) -> Tensor | None:

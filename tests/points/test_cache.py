@@ -137,10 +137,14 @@ def test_read_only_cache_folder(own_cache):
 
 
 def test_a_failing_write_is_passed_over(own_cache, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError("read-only file system")
+    opened = os.open
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    def refuse(path, *rest, **options):
+        if str(path).endswith(".part"):
+            raise PermissionError("read-only file system")
+        return opened(path, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
     assert kernel_points(4, 2).shape == (4, 3)
     assert list(own_cache.iterdir()) == []
 
