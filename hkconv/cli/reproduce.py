@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 INCOMPLETE = 1
 RESULTS = "results/records"
 
+Batch = Annotated[
+    int | None,
+    ranged(
+        COUNT,
+        help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
+        show_default="60 on a GPU, else 1",
+    ),
+]
+
 
 def reproduce(
     table: Annotated[
@@ -39,14 +48,7 @@ def reproduce(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
-    batch: Annotated[
-        int | None,
-        ranged(
-            COUNT,
-            help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
-            show_default="60 on a GPU, else 1",
-        ),
-    ] = None,
+    batch: Batch = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,

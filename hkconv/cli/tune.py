@@ -8,7 +8,7 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import percent
 from hkconv.cli.recipe_options import ranged
-from hkconv.cli.reproduce import INCOMPLETE, RESULTS, names_of, print_summary
+from hkconv.cli.reproduce import INCOMPLETE, RESULTS, Batch, names_of, print_summary
 from hkconv.options import COUNT, JOBS, REPEATS
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ def tune(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
-    batch: Annotated[
-        int | None,
-        ranged(
-            COUNT,
-            help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
-            show_default="60 on a GPU, else 1",
-        ),
-    ] = None,
+    batch: Batch = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,
