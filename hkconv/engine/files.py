@@ -102,8 +102,10 @@ def _hold(folder: Path, argument: str) -> int:
                 raise
             os.close(handle)
         except OSError as error:
-            # Whoever held it may have just removed the file, and the folder too.
-            if not isinstance(error, FileNotFoundError) or attempt == ATTEMPTS:
+            # Whoever held it may have just removed the file, and the folder too: mkdir then says that what it looked
+            # for again exists, or that it does not.
+            gone = isinstance(error, (FileNotFoundError, FileExistsError)) and not folder.is_file()
+            if not gone or attempt == ATTEMPTS:
                 raise _folder_refusal(folder, argument, error) from None
     return handle
 

@@ -280,6 +280,21 @@ def test_of_many_who_come_and_go_one_at_a_time_holds_a_folder(tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_a_folder_that_goes_while_it_is_made_is_made_anew(tmp_path, monkeypatch):
+    """mkdir looks a second time at what it found, and somebody may have removed it in between."""
+    mkdir, left = Path.mkdir, [1]
+
+    def late(folder, *args, **kwargs):
+        if left:
+            left.pop()
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+        mkdir(folder, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with locked(tmp_path / "run", "out") as folder:
+        assert folder.is_dir()
+
+
 def test_a_lock_whose_file_was_removed_in_the_same_moment_is_taken_anew(tmp_path, monkeypatch):
     flock, left = fcntl.flock, [1]
 
