@@ -191,7 +191,7 @@ def _on_unit_hyperboloid(inputs: AttentionInputs, R: float | Tensor) -> Attentio
 
 
 def _backend(x: Tensor) -> ModuleType:
-    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    # Imported when first used: Triton is not everywhere.
     if x.device.type == "cpu":
         from hkconv.ops import attention_cpu
 

@@ -27,31 +27,42 @@ BACKENDS = ("auto", "reference", "cpu", "cuda")
 def choose_backend(backend: str, x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str:
     """The backend for points ``x`` and an activation inside HLinear; what was asked for, or an error that says why not.
 
-    An activation on the relative feature takes its products from nodes to edges, which only the reference does.
+    An activation on the relative feature takes its products from nodes to edges. The reference does any, the CPU ReLU.
     """
     if backend == "reference":
         return backend
-    missing = _why_not(x, act)
-    if backend == "auto":
-        return "reference" if missing else x.device.type
-    if x.device.type != backend:
+    if backend == "auto" and x.device.type not in {"cpu", "cuda"}:
+        return "reference"
+    if backend not in {"auto", x.device.type}:
         raise InputError(
             f"backend={backend!r} needs {backend} tensors, got {x.device.type}; backend='auto' takes either"
         )
+    missing = _why_not(x, act)
+    if backend == "auto":
+        return "reference" if missing else x.device.type
     if missing:
         raise InputError(f"backend={backend!r} {missing}; backend='auto' takes the reference there")
     return backend
 
 
+def rectifies(act: Callable[[Tensor], Tensor] | None) -> bool:
+    """True for ReLU, the one activation that a fused backend covers."""
+    return type(act) is torch.nn.ReLU or act in (torch.relu, torch.nn.functional.relu)
+
+
 def _why_not(x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str | None:
-    if act is not None:
-        return "does not cover act"
+    if act is not None and (x.device.type != "cpu" or not rectifies(act)):
+        return "does not cover act" + (" other than ReLU" if x.device.type == "cpu" else "")
     if is_transformed():
         return "does not work inside torch.func"
-    if x.device.type not in {"cpu", "cuda"}:
-        return f"does not cover {x.device.type} tensors"
     if x.device.type == "cuda" and not _has_triton():
         return "needs Triton, which is not installed"
+    # A compiler traces layers, and would the search for kernels; it takes the operator, which looks for them itself.
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        from hkconv.ops import native
+
+        reason = native.why_not()
+        return None if reason is None else f"has no compiled kernels ({reason})"
     return None
 
 

@@ -1,8 +1,9 @@
 r"""HKConv on CUDA: Triton kernels, one program a chunk of one node's edges, with tiles (edges, kernel points, n).
 
-The mathematics is that of :mod:`hkconv.ops.cpu`; only the loops are others. Nodes with many edges are split into chunks
-(:func:`hkconv.ops.chunks.chunks_of`), whose sums go to a buffer of their own and are then added in order. Sums for what
-all edges share are kept by each program over all its chunks. There are no atomics: the same input gives the same bits.
+The mathematics is that of ``ops/native/block.hpp``; only the loops are others. Nodes with many edges are split into
+chunks (:func:`hkconv.ops.chunks.chunks_of`), whose sums go to a buffer of their own and are then added in order. Sums
+for what all edges share are kept by each program over all its chunks. There are no atomics: the same input gives the
+same bits.
 
 In Triton's interpreter (``TRITON_INTERPRET=1``) the same functions take CPU tensors.
 """
@@ -83,7 +84,7 @@ def _correlate(feature, unit, points, p_time, is_kernel, K):
 
 @triton.jit
 def _square_of_far_sum(direction, norm, length, level, share, space):
-    """Lorentz squares (edges,) of sums far out; see ``_square_of_far_sum`` of :mod:`hkconv.ops.cpu`."""
+    """Lorentz squares (edges,) of sums far out; as ``square_of_far_sum`` of ``ops/native/by_edges.hpp``."""
     far, rest = tl.sum(share * length, 1), tl.sum(share / (level + length), 1)
     mean = space / tl.where(far > 0, far, 1)[:, None]
     gap = direction / tl.where(norm > 0, norm, 1)[:, :, None] - mean[:, None, :]
@@ -100,7 +101,7 @@ def _message(direction, norm, length, share):
     space = tl.sum(part[:, :, None] * direction, 1)
     time = tl.sum(share * level, 1)
     square = time * time - tl.sum(space * space, 1)
-    lost = 32 * square < time * time  # CANCELS of hkconv.ops.cpu
+    lost = 32 * square < time * time  # CANCELS of ops/native/block.hpp
     if tl.max(lost.to(tl.int32), 0) > 0:
         square = tl.where(lost, _square_of_far_sum(direction, norm, length, level, share, space), square)
     mass = tl.sqrt(square)
@@ -150,8 +151,8 @@ def _store_products(pointer, direction, gate, K: tl.constexpr, n: tl.constexpr, 
 def _transform(pu, px, b, wt, gu, gx, bg, vt, u_time, delta, c_minus_1, scale, RELATIVE: tl.constexpr):
     """Directions (edges, K, n), their norms, openings of the gates and lengths (edges, K).
 
-    Relative ones by the difference of products that cancels least; see ``_relative_directions`` of
-    :mod:`hkconv.ops.cpu`.
+    Relative ones by the difference of products that cancels least; see ``relative_row`` of
+    ``ops/native/by_nodes.hpp``.
     """
     if RELATIVE:
         reach = 1 + delta
@@ -184,7 +185,7 @@ def _away(direction, mean):
 
 @triton.jit
 def _join(space, far, rest, spread, point, point_time, w):
-    """Let weighted points join the sums of their lanes; see ``_join`` of :mod:`hkconv.ops.cpu`."""
+    """Let weighted points join the sums of their lanes; see ``Total`` of ``ops/native/block.hpp``."""
     length = tl.sqrt(tl.sum(point * point, 1))
     more = w * length
     share_before = far / tl.where(far + more > 0, far + more, 1)
@@ -203,7 +204,7 @@ def _together(space, far, rest, spread):
 
 @triton.jit
 def _store_centroid(out, mass, node, space, far, rest, spread, total, n: tl.constexpr, j):
-    """From weighted sums, in the terms of ``_join`` of :mod:`hkconv.ops.cpu`, to the centroid of a node.
+    """From weighted sums, in the terms of ``Total`` of ``ops/native/block.hpp``, to the centroid of a node.
 
     It is the origin with unit mass where there was no edge.
     """
@@ -343,7 +344,7 @@ def _add_hubs(
 
 @triton.jit
 def _spread(out, mass, grad_out, grad_mass, node, total, n: tl.constexpr, column, MASS: tl.constexpr):
-    """From the gradient of an aggregated point to that of its weighted mean; ``_spread`` of :mod:`hkconv.ops.cpu`.
+    """From the gradient of an aggregated point to that of its weighted mean; ``spread`` of ``ops/native/block.hpp``.
 
     Returns its time, its space, and what does not depend on the edge in the gradient of the weights.
     """
@@ -656,6 +657,11 @@ def _unpack(
     tl.store(by_gate_bias + gate, shift, mask=is_gate)
     stretch = tl.load(by_scale + gate, mask=is_gate, other=0) * tl.load(scale + gate, mask=is_gate, other=0)
     tl.store(by_log_scale + gate, stretch, mask=is_gate)
+
+
+def multiplies_edges(inputs: Inputs, relative: bool, rectify: bool) -> bool:
+    """False: products are always taken over nodes."""
+    return False
 
 
 def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:

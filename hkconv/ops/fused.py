@@ -3,7 +3,8 @@ r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x ke
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
 is a gather and a few multiply-adds, in :mod:`hkconv.ops.cpu` and :mod:`hkconv.ops.cuda`. Between forward and backward
-the products of the nodes are kept, of the edges nothing.
+the products of the nodes are kept, of the edges nothing. On the CPU small maps, and any with ``rectify``, where ReLU is
+the activation, are applied to each edge by itself.
 
 The operator lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the centroid commutes with the
 scaling, and shares of distances do not change. Other curvatures, and the gradient of a learned one, are therefore a
@@ -84,7 +85,7 @@ class EdgeGradients(NamedTuple):
 _SCHEMA = ", ".join(
     [f"Tensor{'?' if 'None' in str(kind) else ''} {name}" for name, kind in Inputs.__annotations__.items()]
     + [f"Tensor neighbors_{name}" for name in Neighbors._fields]
-    + ["bool relative"]
+    + ["bool relative", "bool rectify"]
 )
 torch.library.define("hkconv::hk_conv", f"({_SCHEMA}) -> (Tensor, Tensor)")
 torch.library.define(
@@ -103,8 +104,9 @@ def hk_aggregate(
     relative: bool = True,
     curvature: Curvature = -1.0,
     with_mass: bool = True,
+    rectify: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`hkconv.ops.reference.hk_aggregate` without an activation, ``edge_weight`` in the order by target."""
+    """:func:`hkconv.ops.reference.hk_aggregate`, ``edge_weight`` in the order by target, ``rectify`` for ReLU."""
     edge_weight = None if edge_weight is None else edge_weight.to(x_source.dtype)
     acting = None if edge_weight is None else acting_weight(edge_weight, neighbors)
     if not relative:  # the only product in which time is an input and not computed
@@ -112,16 +114,16 @@ def hk_aggregate(
     inputs = Inputs(x_source, x_target, points=points, edge_weight=acting, **linear)
     R = curvature_radius(curvature)
     curved = isinstance(R, Tensor) or R != 1
-    out, unit_mass = hk_conv(_on_unit_hyperboloid(inputs, R) if curved else inputs, neighbors, relative)
+    out, unit_mass = hk_conv(_on_unit_hyperboloid(inputs, R) if curved else inputs, neighbors, relative, rectify)
     mass = unit_mass * _total_weight(edge_weight, neighbors) if with_mass else None
     return out * R if curved else out, mass
 
 
-def hk_conv(inputs: Inputs, neighbors: Neighbors, relative: bool) -> tuple[Tensor, Tensor]:
+def hk_conv(inputs: Inputs, neighbors: Neighbors, relative: bool, rectify: bool = False) -> tuple[Tensor, Tensor]:
     """Aggregated points ``(T, n+1)`` on the hyperboloid of curvature -1, and their masses for unit total weight."""
     if torch.compiler.is_compiling() or type(inputs.x_source) not in _PLAIN:
-        return torch.ops.hkconv.hk_conv(*inputs, *neighbors, relative)
-    return _HKConv.apply(*inputs, *neighbors, relative)
+        return torch.ops.hkconv.hk_conv(*inputs, *neighbors, relative, rectify)
+    return _HKConv.apply(*inputs, *neighbors, relative, rectify)
 
 
 def _on_unit_hyperboloid(inputs: Inputs, R: float | Tensor) -> Inputs:
@@ -152,13 +154,30 @@ def _total_weight(weight: Tensor | None, neighbors: Neighbors) -> Tensor:
     return weight.new_zeros(neighbors.size[1]).index_add(0, neighbors.target, weight)
 
 
-def _split(arguments: tuple) -> tuple[Inputs, Neighbors]:
+class _Form(NamedTuple):
+    """Features that HLinear sees: relative ones or points, with ReLU or without."""
+
+    relative: bool
+    rectify: bool
+
+
+class _Prepared(NamedTuple):
+    """The packed weights of HLinear, ``(P, m+1)``, and all that the edges read."""
+
+    weight: Tensor
+    edges: EdgeInputs
+
+
+def _split(arguments: tuple) -> tuple[Inputs, Neighbors, _Form, tuple]:
+    """The arguments of the operator, and what comes after them."""
     end = len(Inputs._fields)
-    return Inputs(*arguments[:end]), Neighbors(*arguments[end : end + len(Neighbors._fields)])
+    last = end + len(Neighbors._fields)
+    form = _Form._make(arguments[last : last + 2])
+    return Inputs(*arguments[:end]), Neighbors(*arguments[end:last]), form, arguments[last + 2 :]
 
 
 def _backend(x: Tensor) -> ModuleType:
-    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    # Imported when first used: Triton is not everywhere.
     if x.device.type == "cpu":
         from hkconv.ops import cpu
 
@@ -168,13 +187,12 @@ def _backend(x: Tensor) -> ModuleType:
     return cuda
 
 
-def _prepare(inputs: Inputs, relative: bool) -> tuple[Tensor, EdgeInputs]:
-    """The packed weights of HLinear, ``(P, m+1)``, and all that the edges read."""
+def _prepare(inputs: Inputs, form: _Form) -> _Prepared:
     weight, bias, time, scale = _backend(inputs.x_source).pack(inputs)
-    return weight, EdgeInputs(
+    edges = EdgeInputs(
         inputs.x_source.contiguous(),
         inputs.x_target.contiguous(),
-        *_products(inputs, weight, relative),
+        *_products(inputs, weight, form),
         bias,
         time,
         scale,
@@ -182,6 +200,7 @@ def _prepare(inputs: Inputs, relative: bool) -> tuple[Tensor, EdgeInputs]:
         None if inputs.edge_weight is None else inputs.edge_weight.contiguous(),
         inputs.weight.size(1),
     )
+    return _Prepared(weight, edges)
 
 
 def _is_shared(inputs: Inputs) -> bool:
@@ -190,21 +209,34 @@ def _is_shared(inputs: Inputs) -> bool:
     return source.data_ptr() == target.data_ptr() and source.shape == target.shape
 
 
-def _products(inputs: Inputs, weight: Tensor, relative: bool) -> tuple[Tensor, Tensor | None]:
+def _products(inputs: Inputs, weight: Tensor, form: _Form) -> tuple[Tensor, Tensor | None]:
     """Those of the sources and of the targets; the same tensor where these are the same nodes."""
-    if not relative:
+    if form.rectify:
+        directions, gates = _maps(inputs, weight)
+        return torch.cat([inputs.x_source.relu() @ directions.T, inputs.x_source @ gates.T], dim=1), None
+    if not form.relative:
         return inputs.x_source @ weight.T, None
     weight = weight[:, 1:].T
     of_sources = inputs.x_source[:, 1:] @ weight
     return of_sources, of_sources if _is_shared(inputs) else inputs.x_target[:, 1:] @ weight
 
 
-def _through_products(inputs: Inputs, weight: Tensor, found: EdgeGradients, relative: bool) -> Tensor:
+def _maps(inputs: Inputs, rows: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """Those of packed weights or products that belong to directions and to gates."""
+    K, n, _ = inputs.weight.shape
+    return rows.narrow(dim, 0, K * n), rows.narrow(dim, K * n, K)
+
+
+def _through_products(inputs: Inputs, weight: Tensor, found: EdgeGradients, form: _Form) -> Tensor:
     """Add to the gradients of points what comes through the products; returns the gradient of the packed weights.
 
     Without that of time if relative, where time has products of its own.
     """
-    if not relative:
+    if form.rectify:
+        (directions, gates), of_products = _maps(inputs, weight), _maps(inputs, found.source_product, dim=1)
+        found.source.add_((of_products[0] @ directions) * (inputs.x_source > 0)).addmm_(of_products[1], gates)
+        return torch.cat([of_products[0].T @ inputs.x_source.relu(), of_products[1].T @ inputs.x_source])
+    if not form.relative:
         found.source.addmm_(found.source_product, weight)
         return found.source_product.T @ inputs.x_source
     if _is_shared(inputs):
@@ -217,41 +249,52 @@ def _through_products(inputs: Inputs, weight: Tensor, found: EdgeGradients, rela
     return by_weight.addmm_(found.target_product.T, inputs.x_target[:, 1:])
 
 
+def _aggregate(inputs: Inputs, neighbors: Neighbors, form: _Form) -> tuple[tuple[Tensor, Tensor], _Prepared | None]:
+    """Aggregated points and masses, and the products they were made of, if any."""
+    backend = _backend(inputs.x_source)
+    if backend.multiplies_edges(inputs, *form):
+        return backend.aggregate_by_edges(inputs, neighbors, form.rectify), None
+    prepared = _prepare(inputs, form)
+    return backend.aggregate(prepared.edges, neighbors), prepared
+
+
 def _gradients(
     inputs: Inputs,
     neighbors: Neighbors,
-    prepared: tuple[Tensor, EdgeInputs],
+    form: _Form,
+    prepared: _Prepared | None,
     outputs: tuple[Tensor, Tensor],
     grads: tuple[Tensor, Tensor | None],
     points_too: bool,
 ) -> list[Tensor]:
     """Gradients in the order of :class:`Inputs`, given the outputs and their gradients."""
-    backend, (weight, edges) = _backend(inputs.x_source), prepared
-    relative = edges.target_product is not None
-    found = backend.gradients(edges, neighbors, outputs, grads, points_too)
-    by_weight = _through_products(inputs, weight, found, relative)
-    by_parameter = backend.unpack(inputs, edges.scale, found, by_weight, relative)
+    backend = _backend(inputs.x_source)
+    if prepared is None:
+        return backend.gradients_by_edges(inputs, neighbors, outputs, grads, points_too, form.rectify)
+    found = backend.gradients(prepared.edges, neighbors, outputs, grads, points_too)
+    by_weight = _through_products(inputs, prepared.weight, found, form)
+    by_parameter = backend.unpack(inputs, prepared.edges.scale, found, by_weight, form.relative)
     by_input = {"x_source": found.source, "x_target": found.target, "points": found.points, "edge_weight": found.weight}
     return [{**by_parameter, **by_input}[name] for name in Inputs._fields]
 
 
 @torch.library.impl("hkconv::hk_conv", ("cpu", "cuda"))
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    inputs, neighbors = _split(arguments)
-    _, edges = _prepare(inputs, relative=arguments[-1])
-    return _backend(inputs.x_source).aggregate(edges, neighbors)
+    inputs, neighbors, form, _ = _split(arguments)
+    return _aggregate(inputs, neighbors, form)[0]
 
 
 @torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"))
 def _backward(*arguments: Any) -> list[Tensor]:
-    (inputs, neighbors), (relative, out, mass, grad_out, grad_mass, points_too) = _split(arguments), arguments[-6:]
-    prepared = _prepare(inputs, relative)
-    return _gradients(inputs, neighbors, prepared, (out, mass), (grad_out, grad_mass), points_too)
+    inputs, neighbors, form, (out, mass, grad_out, grad_mass, points_too) = _split(arguments)
+    by_edges = _backend(inputs.x_source).multiplies_edges(inputs, *form)
+    prepared = None if by_edges else _prepare(inputs, form)
+    return _gradients(inputs, neighbors, form, prepared, (out, mass), (grad_out, grad_mass), points_too)
 
 
 @torch.library.register_fake("hkconv::hk_conv")
 def _shapes(*arguments: Any) -> tuple[Tensor, Tensor]:
-    inputs, _ = _split(arguments)
+    inputs, *_ = _split(arguments)
     targets = inputs.x_target.size(0)
     return inputs.x_target.new_empty(targets, inputs.weight.size(1) + 1), inputs.x_target.new_empty(targets)
 
@@ -269,7 +312,8 @@ def _backward_shapes(*arguments: Any) -> list[Tensor]:
 
 
 def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.relative = inputs
+    *tensors, relative, rectify = inputs
+    ctx.form = _Form(relative, rectify)
     ctx.save_for_backward(*tensors, *output)
     ctx.set_materialize_grads(False)
 
@@ -277,16 +321,16 @@ def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 def _gradient(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
     *tensors, out, mass = ctx.saved_tensors
     grad_out = torch.zeros_like(out) if grad_out is None else grad_out
-    arguments = (*tensors, ctx.relative)
+    arguments = (*tensors, *ctx.form)
     if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-        return _differentiable_gradient(*_split(arguments), ctx.relative, ctx.needs_input_grad, (grad_out, grad_mass))
+        return _differentiable_gradient(*_split(arguments)[:3], ctx.needs_input_grad, (grad_out, grad_mass))
     points_too = ctx.needs_input_grad[_POINTS]
     found = torch.ops.hkconv.hk_conv_backward(*arguments, out, mass, grad_out, grad_mass, points_too)
     return _needed(found, ctx.needs_input_grad)
 
 
 _POINTS = Inputs._fields.index("points")
-_NO_GRADIENTS = (None,) * (len(Neighbors._fields) + 1)
+_NO_GRADIENTS = (None,) * (len(Neighbors._fields) + len(_Form._fields))
 _TENSORS = len(Inputs._fields) + len(Neighbors._fields)
 
 
@@ -305,30 +349,32 @@ class _HKConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        inputs, neighbors = _split(arguments)
-        weight, edges = _prepare(inputs, relative=arguments[-1])
-        outputs = _backend(inputs.x_source).aggregate(edges, neighbors)
-        *edge_tensors, ctx.out_dim = edges
-        ctx.save_for_backward(*arguments[:-1], *outputs, weight, *edge_tensors)
+        inputs, neighbors, ctx.form, _ = _split(arguments)
+        outputs, prepared = _aggregate(inputs, neighbors, ctx.form)
+        kept: tuple[Tensor | None, ...] = ()
+        if prepared is not None:
+            *edge_tensors, ctx.out_dim = prepared.edges
+            kept = (prepared.weight, *edge_tensors)
+        ctx.save_for_backward(*arguments[:_TENSORS], *outputs, *kept)
         ctx.set_materialize_grads(False)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
-        arguments, (out, mass, weight, *edge_tensors) = ctx.saved_tensors[:_TENSORS], ctx.saved_tensors[_TENSORS:]
-        edges = EdgeInputs._make([*edge_tensors, ctx.out_dim])
+        tensors, (out, mass, *kept) = ctx.saved_tensors[:_TENSORS], ctx.saved_tensors[_TENSORS:]
+        inputs, neighbors, *_ = _split((*tensors, *ctx.form))
         grads = torch.zeros_like(out) if grad_out is None else grad_out, grad_mass
-        inputs, neighbors = _split(arguments)
         needed = ctx.needs_input_grad
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
-            return _differentiable_gradient(inputs, neighbors, edges.target_product is not None, needed, grads)
-        return _needed(_gradients(inputs, neighbors, (weight, edges), (out, mass), grads, needed[_POINTS]), needed)
+            return _differentiable_gradient(inputs, neighbors, ctx.form, needed, grads)
+        prepared = _Prepared(kept[0], EdgeInputs._make([*kept[1:], ctx.out_dim])) if kept else None
+        return _needed(_gradients(inputs, neighbors, ctx.form, prepared, (out, mass), grads, needed[_POINTS]), needed)
 
 
 def _differentiable_gradient(
     given: Inputs,
     neighbors: Neighbors,
-    relative: bool,
+    form: _Form,
     needed: tuple[bool, ...],
     grads: tuple[Tensor, Tensor | None],
 ) -> tuple[Tensor | None, ...]:
@@ -344,7 +390,8 @@ def _differentiable_gradient(
     }
     x_source, x_target, points = (lift(x[:, 1:]) for x in (inputs.x_source, inputs.x_target, inputs.points))
     edges = neighbors.edges()._replace(weight=inputs.edge_weight)
-    out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, relative=relative)
+    act = torch.relu if form.rectify else None
+    out, mass = reference.hk_aggregate(x_source, x_target, edges, linear, points, act, relative=form.relative)
     total = _total_weight(inputs.edge_weight, neighbors)
     unit_mass = torch.where(total > 0, mass / torch.where(total > 0, total, 1), 1)
     wanted = [value for value, need in zip(inputs, needed) if need and value is not None]

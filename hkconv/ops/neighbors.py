@@ -62,8 +62,8 @@ class Neighbors(NamedTuple):
         return Edges(self.source.long(), self.target.long(), weight)
 
 
-_inside, _structures, _flipped, _values, _looped_edges, _looped, _looped_weights, _checked_weights = (
-    IdentityCache() for _ in range(8)
+_inside, _structures, _flipped, _unfolded, _values, _looped_edges, _looped, _looped_weights, _checked_weights = (
+    IdentityCache() for _ in range(9)
 )
 
 
@@ -153,6 +153,30 @@ def _flip(found: Neighbors) -> Neighbors:
         target_hubs=found.source_hubs,
         source_chunks=found.target_chunks,
         source_hubs=found.target_hubs,
+    )
+
+
+def unfold(found: Neighbors) -> Neighbors:
+    """The same edges, each with a source of its own: edge ``e`` in the order by target comes from source ``e``.
+
+    Remembered while ``found`` lives; weights are in the order by target.
+    """
+    return _unfolded.get(found.order, None, lambda: _unfold(found))
+
+
+def _unfold(found: Neighbors) -> Neighbors:
+    count = found.source.numel()
+    pointer = torch.arange(count + 1, dtype=torch.int32, device=found.source.device)
+    edge = pointer[:count]
+    source_chunks, source_hubs = _chunks(pointer, count)
+    return found._replace(
+        source=edge,
+        order=edge,
+        by_source=edge,
+        target_by_source=found.target,
+        source_pointer=pointer,
+        source_chunks=source_chunks,
+        source_hubs=source_hubs,
     )
 
 

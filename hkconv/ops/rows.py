@@ -28,7 +28,7 @@ WIDEST = 4096
 # As sharp as the softmax of Luan et al. (2022) for three channels: it multiplies by their number.
 SHARPNESS = 3
 
-# Tensors that Numba can read at once; those that only record what is done to them need PyTorch.
+# Tensors that kernels can read at once; those that only record what is done to them need PyTorch.
 _PLAIN = {Tensor, torch.nn.Parameter}
 _PRECISIONS = {torch.float32, torch.float64}
 
@@ -66,7 +66,7 @@ class _Fused(torch.autograd.Function):
 
 
 def _backend(x: Tensor) -> ModuleType:
-    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    # Imported when first used: Triton is not everywhere.
     if x.device.type == "cpu":
         from hkconv.ops import rows_cpu
 

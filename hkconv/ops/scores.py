@@ -56,7 +56,7 @@ def segment_softmax(scores: Tensor, neighbors: Neighbors) -> Tensor:
 
 
 def _backend(x: Tensor) -> ModuleType:
-    # Imported when first used: Numba takes a second, and Triton is not everywhere.
+    # Imported when first used: Triton is not everywhere.
     if x.device.type == "cpu":
         from hkconv.ops import scores_cpu
 

@@ -2,13 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from hkconv.ops import attention, fused, scores
+from hkconv.ops import attention, cpu, fused, scores
 
 
-@pytest.fixture(params=["numba", "triton"])
+@pytest.fixture(params=["native", "by nodes", "triton"])
 def device(request, monkeypatch) -> str:
-    """Where to put tensors so that this backend runs: Triton in its interpreter where there is no GPU."""
-    if request.param == "numba":
+    """Where to put tensors so that this backend runs: native kernels, which multiply small maps by
+    edges and all by nodes if told so, and Triton, in its interpreter where there is no GPU."""
+    if request.param == "by nodes":
+        monkeypatch.setattr(cpu, "LARGEST_MAP", 0)
+    if request.param != "triton":
         return "cpu"
     pytest.importorskip("triton")
     if torch.cuda.is_available():

@@ -1,6 +1,6 @@
 """The fused operator of attention against its reference in float64: values, every gradient, memory.
 
-Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
+Everything that can runs over both backends: native, and Triton, in its interpreter where there is no GPU.
 """
 
 import pytest

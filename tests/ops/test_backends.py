@@ -40,10 +40,21 @@ def test_cuda_tensors_without_triton(monkeypatch):
     assert "Triton" in message(lambda: choose_backend("cuda", OnCuda(), None))
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("device", "act"), [("cpu", torch.tanh), ("cpu", torch.nn.ELU()), ("meta", torch.relu)], ids=["tanh", "elu", "meta"]
+)
 @pytest.mark.parametrize("asked", ["auto", "reference"])
-def test_activation_takes_the_reference(asked, device):
-    assert choose_backend(asked, torch.ones(2, 3, device=device), torch.relu) == "reference"
+def test_activation_takes_the_reference(asked, device, act):
+    assert choose_backend(asked, torch.ones(2, 3, device=device), act) == "reference"
+
+
+@pytest.mark.parametrize(
+    "act", [torch.relu, torch.nn.functional.relu, torch.nn.ReLU()], ids=["torch", "functional", "module"]
+)
+def test_relu_takes_the_cpu_but_not_the_gpu(act, monkeypatch):
+    monkeypatch.setattr(backends, "_has_triton", lambda: True)
+    assert choose_backend("auto", torch.ones(2, 3), act) == "cpu"
+    assert choose_backend("auto", OnCuda(), act) == "reference"
 
 
 @pytest.mark.parametrize("asked", ["auto", "reference"])
@@ -64,19 +75,19 @@ def test_cpu_backend_of_cuda_tensors_is_refused():
 
 
 def test_activation_is_refused_at_forward_in_one_line():
-    conv = HKConv(3, 2, 2, act="relu", backend="cpu")
+    conv = HKConv(3, 2, 2, act="tanh", backend="cpu")
     said = message(lambda: conv(lorentz.lift(torch.randn(3, 3)), EDGES))
     assert said.count("\n") == 0
     assert "backend='cpu' does not cover act" in said
 
 
-def test_layer_takes_the_fused_backend_unless_there_is_an_activation(monkeypatch):
+def test_layer_takes_the_fused_backend_unless_there_is_an_activation_that_it_does_not_cover(monkeypatch):
     taken = []
     for name in ("_aggregate_fused", "_aggregate_by_edges"):
         method = getattr(HKConv, name)
         monkeypatch.setattr(HKConv, name, lambda *given, _name=name, _run=method: taken.append(_name) or _run(*given))
     x = lorentz.lift(torch.randn(3, 3))
-    for options in ({}, {"backend": "cpu"}, {"act": "relu"}, {"backend": "reference"}):
+    for options in ({"act": "relu"}, {"backend": "cpu"}, {"act": "tanh"}, {"backend": "reference"}):
         HKConv(3, 2, 2, **options)(x, EDGES)
     assert taken == ["_aggregate_fused", "_aggregate_fused", "_aggregate_by_edges", "_aggregate_by_edges"]
 

@@ -1,33 +1,23 @@
 import mpmath
 import numpy as np
 import pytest
-from numba import njit
+import torch
 
-from hkconv.ops import elementary
+from hkconv.ops import native
 
-
-@njit(error_model="numpy")
-def exp_of(x, out):
-    for i in range(x.size):
-        out[i] = elementary.exp(x[i])
+exp_of, log1p_of = "exponential_of", "log1p_of"
 
 
-@njit(error_model="numpy")
-def log1p_of(y, out):
-    for i in range(y.size):
-        out[i] = elementary.log1p(y[i])
-
-
-def values(kernel, arguments, dtype=np.float32):
-    """The function of each argument; few ones are repeated, so that the loop's vector part and its rest both run."""
+def values(function, arguments, dtype=np.float32):
+    """The function of each argument; few ones are repeated, so that all lanes and a rest of them run."""
     arguments = np.asarray(arguments, dtype=dtype)
     times = 33 if arguments.size < 1000 else 1
-    repeated = np.repeat(arguments, times)
-    out = np.full_like(repeated, 7)
-    kernel(repeated, out)
-    out = out.reshape(-1, times)
-    np.testing.assert_array_equal(out, np.broadcast_to(out[:, :1], out.shape))
-    return out[:, 0]
+    repeated = torch.from_numpy(np.repeat(arguments, times))
+    out = torch.full_like(repeated, 7)
+    native.call_typed(function, out.dtype, out.numel(), repeated, out)
+    found = out.numpy().reshape(-1, times)
+    np.testing.assert_array_equal(found, np.broadcast_to(found[:, :1], found.shape))
+    return found[:, 0]
 
 
 def positive_floats(step):

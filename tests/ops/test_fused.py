@@ -1,11 +1,12 @@
 """The fused operator against the reference in float64: values, every gradient, and what torch may ask of it.
 
-Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
+Everything that can runs over both backends: native, and Triton, in its interpreter where there is no GPU.
 """
 
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift, ominus
 from hkconv.nn import HKConv
-from hkconv.ops import chunks, fused
+from hkconv.ops import chunks, cpu, fused
 from hkconv.ops.neighbors import Neighbors, neighbors
 
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -26,9 +27,7 @@ def assert_equals_reference(problem, dtype, device):
     out, mass, gradients = outputs_and_gradients(problem, "fused", dtype, device)
     # The reference sees the same rounded numbers, in float64.
     rounded = {name: leaf.to(dtype).double() for name, leaf in problem.leaves.items()}
-    expected_out, expected_mass, expected = outputs_and_gradients(
-        type(problem)(rounded, problem.edge_index, problem.size, problem.relative, problem.grads), "reference"
-    )
+    expected_out, expected_mass, expected = outputs_and_gradients(replace(problem, leaves=rounded), "reference")
     assert relative_error(out, expected_out) < VALUE_TOLERANCE[dtype]
     assert relative_error(mass, expected_mass) < VALUE_TOLERANCE[dtype]
     # Some gradients vanish, as that of W for n = 1, where a direction is a sign: rounding is measured against the rest.
@@ -89,6 +88,34 @@ def test_a_map_without_a_direction_gives_the_origin(relative, dtype, device):
     for name in ("x_source", "x_target", "points", "gate_weight", "gate_bias", "log_scale"):
         assert relative_error(gradients[name], expected[name], 0.1) < 10 * GRADIENT_TOLERANCE[dtype], name
     assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
+@pytest.mark.parametrize(("K", "m", "n"), [(1, 3, 4), (5, 3, 1), (7, 5, 9), (2, 17, 33), (3, 16, 16)], ids=str)
+def test_relu_equals_the_reference(relative, K, m, n, dtype):
+    edge_index = random_edges(9, 9, 70)
+    assert_equals_reference(
+        make_problem(edge_index, (9, 9), K, m, n, weighted=True, relative=relative, rectify=True), dtype, "cpu"
+    )
+
+
+def test_relu_of_any_curvature_equals_the_reference(curvature, dtype):
+    problem = make_problem(random_edges(9, 9, 70), (9, 9), 3, 4, 4, curvature=curvature, rectify=True)
+    assert_equals_reference(problem, dtype, "cpu")
+
+
+@pytest.mark.parametrize("act", ["relu", torch.relu], ids=["by name", "by function"])
+@pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
+def test_a_layer_with_relu_has_second_derivatives(act, relative):
+    conv, x, edge_index = make_layer(act=act, relative=relative)
+    found = []
+    for backend in ("cpu", "reference"):
+        conv.backend = backend
+        point = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(conv(point, edge_index).square().sum(), point, create_graph=True)
+        found.append([first.detach(), *torch.autograd.grad(first.square().sum(), conv.linear.weight)])
+    for ours, expected in zip(*found):
+        assert relative_error(ours, expected) < 1e-9
 
 
 def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
@@ -154,22 +181,25 @@ def test_a_structure_with_sources_outside_of_its_graph_is_refused_in_the_backwar
     conv, x, edge_index = make_layer(backend="cpu")
     structure = neighbors(edge_index, 7)
     out = conv(x, structure)
-    structure.target_by_source.data[3] = 10**8
+    structure.source.data[3] = 10**8
     with pytest.raises(InputError, match=r"hkconv\.neighbors"):
         out.sum().backward()
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_fuzz(seed, dtype):
-    """Random sizes, degrees and options on the Numba backend."""
+def test_fuzz(seed, dtype, monkeypatch):
+    """Random sizes, degrees and options on the native backend."""
     generator = torch.Generator().manual_seed(seed)
     sources, targets, K, m, n = (int(torch.randint(1, 20, (), generator=generator)) for _ in range(5))
     edges = int(torch.randint(0, 120, (), generator=generator))
     edge_index = random_edges(sources, targets, edges, seed)
     edge_index[1] = edge_index[1] ** 2 // targets  # some targets get many edges, some none
     problem = make_problem(
-        edge_index, (sources, targets), K, m, n, weighted=seed % 2 == 0, relative=seed % 3 > 0, radius=2.0, seed=seed
-    )
+        edge_index, (sources, targets), K, m, n, weighted=seed % 2 == 0, relative=seed % 3 > 0, radius=2.0, seed=seed,
+        rectify=seed % 5 == 0,
+    )  # fmt: skip
+    assert_equals_reference(problem, dtype, "cpu")
+    monkeypatch.setattr(cpu, "LARGEST_MAP", 0)
     assert_equals_reference(problem, dtype, "cpu")
 
 
@@ -355,9 +385,7 @@ def test_same_bits_every_time(dtype, device):
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_repeats_its_bits_and_agrees_with_one_thread(threads, monkeypatch):
-    """Of 12 edges a node: with 2 threads each has its own sums for sources, with 5 these come from a second walk."""
-    from hkconv.ops import cpu
-
+    """Each thread has its own sums for sources and parameters."""
     monkeypatch.setattr(cpu, "WORTH_A_THREAD", 1)
     problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6, weighted=True)
     expected = outputs_and_gradients(problem, "reference", torch.float64)[2]
@@ -372,13 +400,13 @@ def test_repeats_its_bits_and_agrees_with_one_thread(threads, monkeypatch):
         assert relative_error(first[name], gradient) < GRADIENT_TOLERANCE[torch.float64], name
 
 
-def test_takes_no_more_threads_than_torch(monkeypatch):
-    from hkconv.ops import cpu
+def test_takes_as_many_threads_as_torch(monkeypatch):
+    from hkconv.ops import native
 
     asked = []
-    pool = cpu._pool
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 1)
-    monkeypatch.setattr(cpu, "_pool", lambda process, threads: asked.append(threads) or pool(process, threads))
+    call = native.call_typed
+    take = {"aggregate_edges": 0, "pull_edges": 1}
+    monkeypatch.setattr(native, "call_typed", lambda name, *a: asked.append(a[1 + take[name]]) or call(name, *a))
     problem = make_problem(random_edges(50, 50, 600), (50, 50), 4, 6, 6)
     before = torch.get_num_threads()
     try:
@@ -387,7 +415,7 @@ def test_takes_no_more_threads_than_torch(monkeypatch):
             outputs_and_gradients(problem, "fused", torch.float32)
     finally:
         torch.set_num_threads(before)
-    assert set(asked) == {3}
+    assert asked == [1, 1, 3, 3]
 
 
 def call_arguments(weighted=True, relative=True):
@@ -395,7 +423,7 @@ def call_arguments(weighted=True, relative=True):
     weight = torch.rand(25, dtype=torch.float64) if weighted else None
     linear = {name: value.detach().requires_grad_() for name, value in conv.linear.named_tensors().items()}
     inputs = fused.Inputs(x.requires_grad_(), x, points=conv.points, edge_weight=weight, **linear)
-    return (*inputs, *neighbors(edge_index, 7), relative)
+    return (*inputs, *neighbors(edge_index, 7), relative, False)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -413,7 +441,7 @@ def test_operator_of_the_gradients_keeps_torchs_rules(weighted, points_too):
 
 
 def test_a_record_of_what_is_done_to_tensors_can_be_played_for_others():
-    *first, relative = call_arguments()
+    *first, relative, _ = call_arguments()
     first = [value.detach() for value in first]
     split = len(fused.Inputs._fields)
 

@@ -16,7 +16,7 @@ from hkconv.models import HGCNConv, HyboNetConv
 from hkconv.nn import HKConv
 from hkconv.ops import chunks
 from hkconv.ops import neighbors as module
-from hkconv.ops.neighbors import flip, neighbors_with_loops, read_edges, read_neighbors, with_loops
+from hkconv.ops.neighbors import flip, neighbors_with_loops, read_edges, read_neighbors, unfold, with_loops
 
 # Repeated edges, a self loop, a hub; 0 has no incoming edge, 6 neither kind, and no order is sorted already.
 SOURCE = [5, 0, 2, 3, 2, 4, 2, 1, 2, 3, 2]
@@ -627,3 +627,15 @@ def test_the_values_of_a_sparse_matrix_are_checked_once_and_the_matrix_is_let_go
     del matrix
     gc.collect()
     assert gone() is None
+
+
+@given(graphs())
+@settings(deadline=None, max_examples=50, derandomize=True)
+def test_unfolded_structure_is_that_of_the_same_edges_with_a_source_each(graph):
+    edges, size = graph
+    edge_index = torch.tensor([[s for s, _ in edges], [t for _, t in edges]]).long()
+    found = hkconv.neighbors(edge_index, size)
+    own_sources = torch.stack([torch.arange(len(edges)), found.target.long()])
+    expected = hkconv.neighbors(own_sources, (len(edges), size[1]))
+    assert all(torch.equal(*parts) and parts[0].dtype == torch.int32 for parts in zip(unfold(found), expected))
+    assert unfold(found) is unfold(found)

@@ -1,6 +1,6 @@
 """Squared distances along edges and the attention made of them, against plain PyTorch in float64.
 
-Everything that can runs over both backends: Numba, and Triton, in its interpreter where there is no GPU.
+Everything that can runs over both backends: native, and Triton, in its interpreter where there is no GPU.
 """
 
 import shutil
