@@ -22,8 +22,23 @@ class InputError(ValueError):
 def did_you_mean(given: object, accepted: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest accepted one, or all where none is near."""
     accepted = list(accepted)
-    nearest = difflib.get_close_matches(str(given), accepted, n=1)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"accepted: {', '.join(accepted)}"
+    nearest = nearest_name(given, accepted)
+    return f"did you mean {nearest!r}?" if nearest else f"accepted: {', '.join(accepted)}"
+
+
+def unknown_name(noun: str, given: object, accepted: Iterable[str]) -> InputError:
+    """An error about an unknown name: the nearest accepted one, if one is near, and all of them."""
+    accepted = list(accepted)
+    nearest = nearest_name(given, accepted)
+    guess = f"did you mean {nearest!r}? " if nearest else ""
+    return InputError(f"unknown {noun} {given!r}; {guess}accepted: {', '.join(accepted)}")
+
+
+def nearest_name(given: object, accepted: Iterable[str]) -> str | None:
+    """Return the accepted name that is spelled most alike, whatever its case; None where none is near."""
+    by_lower = {name.lower(): name for name in accepted}
+    found = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Self
 
-from hkconv.errors import InputError, did_you_mean
+from hkconv.errors import InputError, did_you_mean, nearest_name, unknown_name
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Rule:
         kind: ``int``, ``float``, ``bool``, ``str``, ``tuple`` (of names) or ``list`` (of whole numbers; they become a
             tuple).
         accepts: the accepted values in words, for the error message.
-        test: whether a value of the right kind is accepted.
+        test: whether a value of the right kind is accepted; it may raise an :class:`InputError` that says more.
         help: what the field is for, for ``--help``.
         optional: whether None is accepted; text may say it as ``none``, unless that is one of the choices.
         choices: the accepted words, where there are few.
@@ -117,7 +117,9 @@ class Rule:
         converted = _convert(value, self.kind)
         if converted is None or not self.test(converted):
             accepts = f"{self.accepts} or none" if self.optional and "none" not in self.choices else self.accepts
-            raise InputError(f"{key} must be {accepts}, got {value!r}")
+            guess = nearest_name(value, self.choices)
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            raise InputError(f"{key} must be {accepts}, got {value!r}{hint}")
         return converted
 
 
@@ -173,6 +175,18 @@ def choice(default: str | None, choices: tuple[str, ...], help: str, *, optional
     """Return a field for one of a few words."""
     accepts = " or ".join(choices)
     return rule_field(default, Rule(str, accepts, lambda value: value in choices, help, optional, choices))
+
+
+def names(default: tuple[str, ...], noun: str, known: Collection[str], help: str, *, least: int = 0) -> Any:
+    """Return a field for different names out of some, at least so many; a single one is called ``noun``."""
+
+    def are_accepted(given: tuple[str, ...]) -> bool:
+        for name in given:
+            if name not in known:
+                raise unknown_name(noun, name, known)
+        return least <= len(given) == len(set(given))
+
+    return rule_field(default, Rule(tuple, f"different names from {', '.join(known)}", are_accepted, help))
 
 
 def text(default: str | None, accepts: str, help: str, *, optional: bool = False) -> Any:

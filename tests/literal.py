@@ -64,11 +64,15 @@ def hlinear(x, weight, bias, gate_weight, gate_bias, log_scale, k, act=lambda t:
     return lift(h, k)
 
 
-def hkconv(x_source, x_target, edges, weights, linear, points, k, act=lambda t: t, relative=True):
-    """Outputs for all targets. ``edges``: list of (source, target); ``linear``: dict of stacked parameters."""
+def hkconv(x_source, x_target, edges, weights, linear, points, k, act=lambda t: t, relative=True, moves=None):
+    """Outputs for all targets. ``edges``: list of (source, target); ``linear``: dict of stacked parameters.
+
+    ``moves``: what the attributes of each edge add to the space of its feature; None for nothing.
+    """
     neighbours = [[] for _ in x_target]
-    for (source, target), weight in zip(edges, weights):
-        neighbours[target].append((x_source[source], weight))
+    for number, ((source, target), weight) in enumerate(zip(edges, weights)):
+        move = torch.zeros(len(x_source[source]) - 1) if moves is None else moves[number]
+        neighbours[target].append((x_source[source], weight, move))
     n = linear["weight"].shape[1]
     return torch.stack([_one(x, found, linear, points, k, act, relative, n) for x, found in zip(x_target, neighbours)])
 
@@ -78,24 +82,29 @@ def _one(x, neighbours, linear, points, k, act, relative, n):
     if not neighbours:
         return origin(n, k)
     messages = []
-    for u, _ in neighbours:
-        z = translate(x, o, u, k)
+    for u, _, move in neighbours:
         if relative:
+            z = lift(translate(x, o, u, k)[1:] + move, k)
             feature, correlation = z, [dist(z, p, k) for p in points]
         else:
+            u = lift(u[1:] + move, k)
             feature, correlation = u, [dist(u, translate(o, x, p, k), k) for p in points]
         maps = [{name: value[i] for name, value in linear.items()} for i in range(len(points))]
         messages.append(centroid([hlinear(feature, **m, k=k, act=act) for m in maps], correlation, k))
-    return centroid(messages, [w for _, w in neighbours], k)
+    return centroid(messages, [w for _, w, _ in neighbours], k)
 
 
-def hkblock_views(x_source, x_target, edges, weights, conv, points, linear, k):
-    """The views d, a and s of all targets, ``(T, 3, n+1)``. ``conv``, ``linear``: dicts of stacked parameters."""
-    differences = hkconv(x_source, x_target, edges, weights, conv, points, k)
+def hkblock_views(x_source, x_target, edges, weights, conv, points, linear, k, moves=None, others=None):
+    """The views d, a and s of all targets, ``(T, 3, n+1)``. ``conv``, ``linear``: dicts of stacked parameters.
+
+    ``moves``, ``others``: what the attributes of each edge add to differences and to neighbours; None for nothing.
+    """
+    differences = hkconv(x_source, x_target, edges, weights, conv, points, k, moves=moves)
     of_neighbours, of_node = ({name: value[c] for name, value in linear.items()} for c in (0, 1))
     views = []
+    near = [x_source[s] if others is None else lift(x_source[s][1:] + others[e], k) for e, (s, _) in enumerate(edges)]
     for i, x in enumerate(x_target):
-        found = [(hlinear(x_source[s], **of_neighbours, k=k), w) for (s, t), w in zip(edges, weights) if t == i]
+        found = [(hlinear(u, **of_neighbours, k=k), w) for u, (_, t), w in zip(near, edges, weights) if t == i]
         a = centroid([p for p, _ in found], [w for _, w in found], k) if found else origin(len(of_node["bias"]), k)
         views.append(torch.stack([differences[i], a, hlinear(x, **of_node, k=k)]))
     return torch.stack(views)

@@ -1,4 +1,5 @@
-"""Checks of what is handed to a layer: shapes always, membership in the manifold in debug mode.
+"""Checks of what is handed to a layer: shapes always, sums of points once a layer, membership in the manifold in debug
+mode.
 
 Debug mode reads the data, which synchronizes a GPU and breaks a compiled graph, so it is off unless
 ``HKCONV_DEBUG=1`` is set or the code runs inside ``with hkconv.debug():``.
@@ -7,13 +8,20 @@ Debug mode reads the data, which synchronizes a GPU and breaks a compiled graph,
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.hyperboloid import lift
+
+_CENTROIDS = (
+    "as Euclidean sums and means of points are (global_mean_pool, aggr='sum', x + y): take their centroid, by "
+    "hkconv.nn.global_centroid_pool for graphs, HeteroHKConv or to_hetero of hkconv.nn for relations, lorentz.centroid"
+)
 
 _enabled = os.environ.get("HKCONV_DEBUG", "0") not in {"", "0"}
 
@@ -34,28 +42,90 @@ def debugging() -> bool:
     return _enabled and not torch.compiler.is_compiling()
 
 
-def check_points(x: Tensor, dim: int, curvature: Curvature, name: str) -> None:
-    """Raise unless ``x`` has ``dim + 1`` coordinates and, in debug mode, lies on the hyperboloid."""
+# Of a point's time: what is further inside than that is called a sum or mean of points.
+SUM_TOLERANCE = 1e-2
+
+# Layers that have had points as they should be.
+_have_seen_points: WeakSet[torch.nn.Module] = WeakSet()
+
+
+def check_points(x: Tensor, dim: int, curvature: Curvature, name: str, layer: torch.nn.Module | None = None) -> None:
+    """Raise unless ``x`` is a tensor of ``dim + 1`` coordinates and, in debug mode, lies on the hyperboloid.
+
+    Sums and means of points are not points, and nothing else would tell: PyG combines relations by them. The first
+    input of each layer is looked at for that, where it can be read.
+    """
+    check_tensor(x, name)
     if x.size(-1) != dim + 1:
         raise InputError(
             f"{name} must have {dim + 1} coordinates for points of dimension {dim} (time first), got {x.size(-1)}"
         )
     if debugging():
         _check_on_manifold(x.detach(), curvature, name)
+    elif layer is not None and not torch.compiler.is_compiling() and layer not in _have_seen_points and _is_plain(x):
+        _refuse_sums(x.detach(), curvature, name)
+        _have_seen_points.update(layer.modules())  # those inside are given the same points
+
+
+def _is_plain(x: Tensor) -> bool:
+    """True where numbers can be read: not inside a transform of ``torch.func``, a tracer, or a CUDA graph."""
+    if type(x) not in {Tensor, torch.nn.Parameter} or torch._C._are_functorch_transforms_active() or x.is_meta:
+        return False
+    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _refuse_sums(x: Tensor, curvature: Curvature, name: str) -> None:
+    """Raise where no time is too small for a point and some are too large: the inside of the future light cone."""
+    rows = x.reshape(-1, x.size(-1))
+    time = lift(rows[:, 1:], curvature)[:, 0]
+    # Above the rounding of bfloat16, in which points may have been made that come in another type.
+    tolerance = SUM_TOLERANCE * time
+    inside = rows[:, 0] - time > tolerance
+    if inside.any() and not (time - rows[:, 0] > tolerance).any():
+        _report_first(inside, f"{name} is inside the manifold of curvature {curvature_value(curvature):g}", _CENTROIDS)
+
+
+def check_tensor(x: object, name: str) -> None:
+    """Raise unless ``x`` is a tensor."""
+    if isinstance(x, np.ndarray):
+        raise InputError(f"{name} is a NumPy array; pass torch.from_numpy({name})")
+    if not isinstance(x, Tensor):
+        raise InputError(f"{name} must be a tensor, got a {type(x).__name__}")
+
+
+def check_attributes(edge_attr: Tensor | None, edge_dim: int | None, edges: int) -> None:
+    """Raise unless there are ``(edges, edge_dim)`` attributes or, where ``edge_dim`` is None, none."""
+    if edge_dim is None:
+        if edge_attr is not None:
+            raise InputError("edge_attr must be left out where edge_dim is None")
+        return
+    if edge_attr is None or edge_attr.shape != (edges, edge_dim):
+        found = "none" if edge_attr is None else tuple(edge_attr.shape)
+        raise InputError(f"edge_attr must have shape (edges, edge_dim) = ({edges}, {edge_dim}), got {found}")
+    if debugging():
+        _report_first(~edge_attr.isfinite().all(-1), "edge_attr contains NaN or Inf")
 
 
 def _check_on_manifold(x: Tensor, curvature: Curvature, name: str) -> None:
     rows = x.reshape(-1, x.size(-1))
     _report_first(~rows.isfinite().all(-1), f"{name} contains NaN or Inf")
-    time = lift(rows[:, 1:], curvature)[:, 0]
-    # sqrt(eps): far above rounding (eps), far below what a forgotten lift or another curvature makes.
-    tolerance = torch.finfo(rows.dtype).eps ** 0.5
-    off = (rows[:, 0] - time).abs() > tolerance * time
+    time, tolerance = _time_and_tolerance(rows, curvature)
+    gap = rows[:, 0] - time
+    off = gap.abs() > tolerance
     _report_first(
-        off, f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))"
+        off,
+        f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))",
+        _CENTROIDS if (gap[off] > 0).all() else "",
     )
 
 
-def _report_first(bad: Tensor, message: str) -> None:
+def _time_and_tolerance(rows: Tensor, curvature: Curvature) -> tuple[Tensor, Tensor]:
+    """The time of the points with the same space, and by how much that of others differs from it at least."""
+    time = lift(rows[:, 1:], curvature)[:, 0]
+    # sqrt(eps): far above rounding (eps), far below what a forgotten lift or another curvature makes.
+    return time, torch.finfo(rows.dtype).eps ** 0.5 * time
+
+
+def _report_first(bad: Tensor, message: str, remedy: str = "") -> None:
     if bad.any():
-        raise InputError(f"{message}, first in row {int(bad.nonzero()[0])}")
+        raise InputError(f"{message}, first in row {int(bad.nonzero()[0])}{remedy and '; ' + remedy}")

@@ -1,11 +1,15 @@
 """The Lorentz model as a geoopt manifold, so that geoopt's parameters, optimizers and samplers accept it."""
 
-from typing import TypeAlias
+import warnings
+from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import geoopt
 import torch
+from geoopt.optim.mixin import OptimMixin
 from geoopt.utils import size2shape
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import curvature_radius, curvature_value
@@ -124,3 +128,25 @@ class Lorentz(geoopt.Manifold):
 
     def extra_repr(self) -> str:
         return f"curvature={curvature_value(self.curvature):g}, learnable={self.log_curvature is not None}"
+
+
+_watched: WeakSet[torch.optim.Optimizer] = WeakSet()
+
+
+def _warn_of_euclidean_steps(optimizer: torch.optim.Optimizer, *given: Any) -> None:
+    """Warn at the first step of an optimizer that takes points of a hyperboloid for vectors."""
+    if torch.compiler.is_compiling() or optimizer in _watched:
+        return
+    _watched.add(optimizer)
+    if isinstance(optimizer, OptimMixin) or getattr(optimizer, "moves_points", False):
+        return
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    if any(isinstance(getattr(parameter, "manifold", None), Lorentz) for parameter in parameters):
+        message = (
+            f"{type(optimizer).__name__} takes points for vectors, and its steps leave the manifold: "
+            "hkconv.RiemannianAdam and RiemannianSGD move points along it, and all else as torch does"
+        )
+        warnings.warn(message, stacklevel=4)
+
+
+register_optimizer_step_pre_hook(_warn_of_euclidean_steps)

@@ -1,6 +1,7 @@
 """Shared parts of the layers: curvature, full precision under autocast, points that stay on the manifold, and the two
 ends of edges."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,8 +13,8 @@ from torch.nn import functional as F
 from torch_geometric.nn.resolver import activation_resolver
 
 from hkconv.errors import InputError
-from hkconv.geometry.checks import check_points
-from hkconv.geometry.curvature import Curvature, curvature_radius
+from hkconv.geometry.checks import check_attributes, check_points
+from hkconv.geometry.curvature import Curvature, LearnedCurvature, curvature_radius
 from hkconv.geometry.lorentz import lift
 from hkconv.ops.rows import lifted
 
@@ -35,6 +36,20 @@ def register_curvature(module: torch.nn.Module, curvature: Curvature) -> None:
         module.register_buffer("curvature", curvature)
     else:
         module.curvature = curvature  # type: ignore[assignment]  # torch types its own attributes alone
+
+
+def describe(layer: torch.nn.Module, *sizes: int, **settings: Any) -> str:
+    """A line like the call that makes a layer, with those of its settings that are not the default."""
+    defaults = inspect.signature(type(layer)).parameters
+    shown = [str(size) for size in sizes]
+    for name, value in settings.items():
+        if isinstance(value, Tensor):
+            value = value.item()
+        elif callable(value) and not isinstance(value, LearnedCurvature):  # an activation
+            value = getattr(value, "__name__", type(value).__name__.lower())
+        if value != defaults[name].default:
+            shown.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value!r}")
+    return f"{type(layer).__name__}({', '.join(shown)})"
 
 
 def reset_modules(modules: Iterable[torch.nn.Module]) -> None:
@@ -77,7 +92,7 @@ def check_rate(dropout: float) -> None:
 
 
 def read_ends(
-    x: Tensor | tuple[Tensor, Tensor], size: Size | None, dim: int, curvature: Curvature
+    x: Tensor | tuple[Tensor, Tensor], size: Size | None, dim: int, curvature: Curvature, layer: torch.nn.Module
 ) -> tuple[Tensor, ...]:
     """The points at both ends of edges, checked: ``(x,)`` where targets are sources too, else ``(x_source, x_target)``.
 
@@ -86,9 +101,10 @@ def read_ends(
         size: ``(N_source, N_target)``, or None. Of a single ``x`` the first ``N_target`` rows are targets.
         dim: dimension of the points.
         curvature: negative curvature.
+        layer: the layer that reads them.
     """
-    if isinstance(x, Tensor):
-        check_points(x, dim, curvature, "x")
+    if not isinstance(x, tuple | list):
+        _check_rows(x, dim, curvature, "x", layer)
         if size is not None and (size[0] != x.size(0) or not 0 <= size[1] <= x.size(0)):
             count = x.size(0)
             raise InputError(f"size must be ({count}, at most {count}) for {count} points, got {tuple(size)}")
@@ -96,12 +112,24 @@ def read_ends(
     x_source, x_target = x
     if x_target is None:
         raise InputError("x must be (x_source, x_target): the target points are needed too")
-    check_points(x_source, dim, curvature, "x[0]")
-    check_points(x_target, dim, curvature, "x[1]")
+    _check_rows(x_source, dim, curvature, "x[0]", layer)
+    _check_rows(x_target, dim, curvature, "x[1]", layer)
     nodes = (x_source.size(0), x_target.size(0))
     if size is not None and tuple(size) != nodes:
         raise InputError(f"size must equal the number of points {nodes}, got {tuple(size)}")
     return (x_source,) if x_target is x_source else (x_source, x_target)
+
+
+def _check_rows(x: Tensor, dim: int, curvature: Curvature, name: str, layer: torch.nn.Module) -> None:
+    check_points(x, dim, curvature, name, layer)
+    if x.dim() != 2:
+        raise InputError(f"{name} must have shape (nodes, {dim + 1}), a point a row, got {tuple(x.shape)}")
+
+
+def read_attributes(edge_attr: Tensor | None, edge_dim: int | None, edges: int, order: Tensor | None) -> Tensor | None:
+    """The ``(edges, edge_dim)`` attributes of edges, checked, in an order other than the user's if one is given."""
+    check_attributes(edge_attr, edge_dim, edges)
+    return edge_attr if edge_attr is None or order is None else edge_attr.index_select(0, order)
 
 
 def drop_ends(

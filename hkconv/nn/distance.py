@@ -44,7 +44,7 @@ class HDistance(torch.nn.Module):
         self.centers.copy_(exp0(tangent, self.curvature))
 
     def forward(self, x: Tensor) -> Tensor:
-        check_points(x, self.in_dim, self.curvature, "x")
+        check_points(x, self.in_dim, self.curvature, "x", self)
         with full_precision(x) as (x,):
             return self._distances(x, lift(self.centers[..., 1:], self.curvature))
 

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
+from hkconv.geometry.checks import check_tensor
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0
 from hkconv.nn.common import full_precision, register_curvature
@@ -18,7 +19,7 @@ class HEmbedding(torch.nn.Module):
     :math:`\rho R \tanh\bigl(\frac{|u|}{\rho R}\bigr) \frac{u}{|u|}`, smoothly, and by less the shorter it is.
 
     Args:
-        in_features: number of Euclidean features.
+        in_features: number of Euclidean features; -1 takes it from the first.
         dim: dimension of the points.
         reach: how far from the origin points may lie, in units of :math:`R`; None for any distance, as in the paper.
         curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
@@ -32,16 +33,22 @@ class HEmbedding(torch.nn.Module):
         super().__init__()
         if reach is not None and not reach > 0:
             raise InputError(f"reach must be a number above 0 or None, got {reach}")
-        self.in_features, self.dim, self.reach = in_features, dim, reach
+        self.dim, self.reach = dim, reach
         register_curvature(self, curvature)
-        self.linear = torch.nn.Linear(in_features, dim)
+        self.linear = torch.nn.LazyLinear(dim) if in_features == -1 else torch.nn.Linear(in_features, dim)
+
+    @property
+    def in_features(self) -> int:
+        """Number of Euclidean features; -1 before the first."""
+        return -1 if isinstance(self.linear, torch.nn.LazyLinear) else self.linear.in_features
 
     def reset_parameters(self) -> None:
         self.linear.reset_parameters()
 
     def tangent(self, x: Tensor) -> Tensor:
         """:math:`W x + b`."""
-        if x.size(-1) != self.in_features:
+        check_tensor(x, "x")
+        if self.in_features not in {-1, x.size(-1)}:
             raise InputError(f"x must have {self.in_features} features, got {x.size(-1)}")
         return self.linear(x)
 

@@ -67,7 +67,7 @@ class HKAttention(torch.nn.Module):
         aggregation: ``"kernel"`` or ``"centroid"``. Cross attention has no :math:`v_i`, and takes the second alone.
         dropout: rate for the *spatial* coordinates of the inputs, drawn once a position; time is recomputed.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
-        backend: ``"reference"`` is plain PyTorch and holds all pairs at once, ``"cpu"`` Numba, ``"cuda"`` Triton;
+        backend: ``"reference"`` is plain PyTorch and holds all pairs at once, ``"cpu"`` C++, ``"cuda"`` Triton;
             ``"auto"`` takes the fastest there is for the input. All give the same result.
 
     Shapes:

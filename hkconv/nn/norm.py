@@ -54,7 +54,7 @@ class HNorm(torch.nn.Module):
         super().__init__()
         if norm is not None and norm not in NORMS:
             raise InputError(f"norm must be None, {' or '.join(map(repr, NORMS))}, got {norm!r}")
-        self.dim = dim
+        self.dim, self.kind = dim, norm
         register_curvature(self, curvature)
         self.norm = None
         if norm is not None:
@@ -69,7 +69,7 @@ class HNorm(torch.nn.Module):
             torch.nn.init.constant_(scale, self.dim**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_points(x, self.dim, self.curvature, "x")
+        check_points(x, self.dim, self.curvature, "x", self)
         with full_precision(x) as (x,):
             space = x[..., 1:]
             if self.norm is not None:

@@ -26,16 +26,25 @@ def assert_on_manifold(x: Tensor, curvature: Curvature = -1.0, tolerance: float 
 
 
 def assert_permutation_equivariant(
-    layer: Layer, x: Tensor, edge_index: Tensor, tolerance: float | None = None, seed: int = 0
+    layer: Layer,
+    x: Tensor,
+    edge_index: Tensor,
+    tolerance: float | None = None,
+    seed: int = 0,
+    edge_attr: Tensor | None = None,
 ) -> None:
-    """Assert ``layer(P x, P edges) = P layer(x, edges)`` for a random permutation of nodes, and of edges."""
+    """Assert ``layer(P x, P edges) = P layer(x, edges)`` for a random permutation of nodes, and of edges.
+
+    With ``edge_attr`` the layer gets it too, by that name.
+    """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(x.size(0), generator=generator).to(x.device)
     place = torch.empty_like(order)
     place[order] = torch.arange(x.size(0), device=x.device)
     shuffle = torch.randperm(edge_index.size(1), generator=generator).to(x.device)
-    permuted = layer(x[order], place[edge_index][:, shuffle])
-    _assert_close(permuted, layer(x, edge_index)[order], tolerance, "permuting the nodes changed the result")
+    given, shuffled = ({}, {}) if edge_attr is None else ({"edge_attr": edge_attr}, {"edge_attr": edge_attr[shuffle]})
+    permuted = layer(x[order], place[edge_index][:, shuffle], **shuffled)
+    _assert_close(permuted, layer(x, edge_index, **given)[order], tolerance, "permuting the nodes changed the result")
 
 
 def assert_translation_invariant(

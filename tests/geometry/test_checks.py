@@ -1,9 +1,13 @@
+import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
+from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
+from hkconv.geometry import lorentz
 from hkconv.geometry.checks import check_points, debug, debugging
 
 from .helpers import random_points
@@ -91,3 +95,65 @@ def test_compiled_code_is_not_checked():
     x = torch.full((3, 5), float("nan"))
     with debug():
         assert torch.compile(layer, fullgraph=True, backend="eager")(x).isnan().all()
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("combine", ["global_mean_pool", "x + y"])
+def test_euclidean_sums_and_means_of_points_are_named_with_their_remedy(on, combine, dtype, curvature):
+    x, y = random_points(2, 6, 4, curvature=curvature, dtype=dtype)
+    bad = x + y if combine == "x + y" else global_mean_pool(x, torch.tensor([0, 0, 0, 1, 1, 1]))
+    layer = torch.nn.Identity()
+    with (
+        debug(on),
+        pytest.raises(InputError, match=r"Euclidean sums and means of points .*global_centroid_pool"),
+    ):
+        check_points(bad, 4, curvature, "x", layer)
+    check_points(torch.stack([lorentz.centroid(x, curvature=curvature)]), 4, curvature, "x", layer)
+
+
+@pytest.mark.parametrize("made_in", [torch.bfloat16, torch.float16, torch.float32])
+def test_points_made_in_another_type_are_points(made_in, generator):
+    """Of few rows, whose times may all have been rounded up."""
+    for _ in range(200):
+        x = lorentz.lift(torch.randn(4, 8, generator=generator)).to(made_in).double()
+        check_points(x, 8, -1.0, "x", torch.nn.Identity())
+
+
+def test_other_things_than_sums_are_not_called_so():
+    x = random_points(6, 4)
+    for other in (0.5 * x, torch.cat([x[:3], torch.randn(3, 5, dtype=x.dtype) - 3])):
+        with debug(), pytest.raises(InputError, match=r"off the manifold .*, first in row \d$"):
+            check_points(other, 4, -1.0, "x")
+
+
+def test_a_layer_looks_for_sums_once_and_so_does_what_is_inside_of_it():
+    layer = torch.nn.Sequential(torch.nn.Identity())
+    good, bad = random_points(6, 4), 2 * random_points(6, 4)
+    for _ in range(2):
+        with pytest.raises(InputError, match="inside the manifold of curvature -1, first in row 0"):
+            check_points(bad, 4, -1.0, "x", layer)
+    check_points(good, 4, -1.0, "x", layer)
+    check_points(bad, 4, -1.0, "x", layer)
+    check_points(bad, 4, -1.0, "x", layer[0])
+    with pytest.raises(InputError, match="inside the manifold"):
+        check_points(bad, 4, -1.0, "x", copy.deepcopy(layer))
+
+
+def test_no_first_look_where_numbers_cannot_be_read():
+    bad = 2 * random_points(6, 4)
+    check_points(bad.to("meta"), 4, -1.0, "x", torch.nn.Identity())
+    torch.func.vmap(lambda x: check_points(x, 4, -1.0, "x", torch.nn.Identity()) or x)(bad[None])
+    layer = torch.nn.Identity()
+
+    def compiled(x):
+        check_points(x, 4, -1.0, "x", layer)
+        return x * 2
+
+    torch.compile(compiled, fullgraph=True, backend="eager")(bad)
+
+
+def test_what_is_no_tensor_is_named():
+    with pytest.raises(InputError, match=r"^x is a NumPy array; pass torch.from_numpy\(x\)$"):
+        check_points(np.zeros((3, 5)), 4, -1.0, "x")
+    with pytest.raises(InputError, match=r"^x must be a tensor, got a list$"):
+        check_points([[1.0, 0.0]], 1, -1.0, "x")

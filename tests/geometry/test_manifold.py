@@ -1,11 +1,13 @@
 import copy
 import math
 import pickle
+import warnings
 
 import geoopt
 import pytest
 import torch
 
+import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
@@ -237,3 +239,35 @@ def test_random_points_spread_as_asked(manifold, curvature):
 def test_repr_names_curvature_and_whether_it_is_learned():
     assert repr(Lorentz()) == "Lorentz(curvature=-1, learnable=False) manifold"
     assert repr(Lorentz(-0.3, learnable=True)) == "Lorentz(curvature=-0.3, learnable=True) manifold"
+
+
+EUCLIDEAN = [torch.optim.Adam, torch.optim.AdamW, lambda parameters: torch.optim.SGD(parameters, lr=0.1)]
+
+
+def take_steps_with(optimizer, parameter, count=3):
+    for _ in range(count):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("optimizer_of", EUCLIDEAN)
+def test_optimizers_that_take_points_for_vectors_are_named_once(optimizer_of, manifold):
+    parameter = geoopt.ManifoldParameter(manifold.origin(5, 3), manifold=manifold)
+    optimizer = optimizer_of([torch.nn.Parameter(torch.zeros(2)), parameter])
+    with pytest.warns(UserWarning, match="takes points for vectors.*hkconv.RiemannianAdam") as found:
+        take_steps_with(optimizer, parameter)
+    assert len([warning for warning in found if "points" in str(warning.message)]) == 1
+    with pytest.warns(UserWarning, match="takes points for vectors"):  # another optimizer is another mistake
+        take_steps_with(optimizer_of([parameter]), parameter)
+
+
+def test_other_optimizers_and_other_parameters_are_not_named(manifold):
+    parameter = geoopt.ManifoldParameter(manifold.origin(5, 3), manifold=manifold)
+    plain = torch.nn.Parameter(torch.zeros(2))
+    sphere = geoopt.ManifoldParameter(torch.eye(3), manifold=geoopt.Sphere())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for optimizer in (hkconv.RiemannianAdam, hkconv.RiemannianSGD, geoopt.optim.RiemannianAdam):
+            take_steps_with(optimizer([parameter], lr=0.01), parameter)
+        take_steps_with(torch.optim.Adam([plain]), plain)
+        take_steps_with(torch.optim.Adam([sphere]), sphere)

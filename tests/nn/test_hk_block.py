@@ -63,7 +63,7 @@ def moved(module):
     """With everything away from where it starts: gates would else not depend on the views."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if any(part in name for part in ("bias", "gate", "mass", "norm")):
+            if any(part in name for part in ("bias", "gate", "mass", "norm", "edge")):
                 parameter.add_(torch.empty_like(parameter).uniform_(-0.5, 0.5))
     return module
 
@@ -72,7 +72,7 @@ def make(dim_in=4, dim_out=3, K=3, dtype=torch.float64, curvature=-1.0, **option
     return moved(HKBlock(dim_in, dim_out, K, curvature=curvature, **options)).to(dtype)
 
 
-def literal_views(block, x_source, x_target, edge_index, weights, curvature):
+def literal_views(block, x_source, x_target, edge_index, weights, curvature, attr=None):
     double = copy.deepcopy(block).double()
     conv, linear = (
         {name: value.detach() for name, value in module.named_tensors().items()}
@@ -80,7 +80,11 @@ def literal_views(block, x_source, x_target, edge_index, weights, curvature):
     )
     source, target = ([lorentz.lift(p[1:].double(), curvature) for p in x] for x in (x_source, x_target))
     points = list(double.conv.points.detach())
-    return literal.hkblock_views(source, target, edge_index.t().tolist(), weights, conv, points, linear, curvature)
+    moves = [None, None]
+    if attr is not None:
+        moves = [list(attr.double() @ layer.edge_map.detach().T) for layer in (double.conv, double)]
+    edges = edge_index.t().tolist()
+    return literal.hkblock_views(source, target, edges, weights, conv, points, linear, curvature, *moves)
 
 
 def literal_output(block, views, curvature, norm=None, act=None):
@@ -108,6 +112,48 @@ def test_equals_the_equations(dtype, curvature, weighted, norm, act):
     expected = literal_output(block, views, curvature, norm, act)
     # A norm divides by a deviation, which may be small.
     assert_equal(block(x, edge_index, weights), expected, dtype, 1 if norm is None else 5)
+
+
+def test_attributes_are_seen_in_differences_and_neighbors(dtype, curvature):
+    x, edge_index = cloud(7, 4, curvature, dtype), ragged_edges()
+    attr, weights = torch.randn(13, 2, dtype=dtype), torch.rand(13, dtype=dtype)
+    block = make(dtype=dtype, curvature=curvature, norm=None, edge_dim=2)
+    views = literal_views(block, x, x, edge_index, weights.tolist(), curvature, attr)
+    assert_equal(block.views(x, x, edge_index, weights, attr), views, dtype)
+    expected = literal_output(block, views, curvature, act="relu")
+    for edges in (edge_index, hkconv.neighbors(edge_index, 7)):
+        assert_equal(block(x, edges, weights, edge_attr=attr), expected, dtype)
+    assert_permutation_equivariant(block, x, edge_index, edge_attr=attr)
+    two_ends = (x, x[:4].clone())
+    views = literal_views(block, x, x[:4], sampled_edges(), [1.0] * 9, curvature, attr[:9])
+    assert_equal(block.views(*two_ends, sampled_edges(), None, attr[:9]), views, dtype)
+    with pytest.raises(InputError, match=r"edge_attr must have shape .* \(13, 2\), got none"):
+        block(x, edge_index)
+
+
+def test_starts_as_the_block_without_attributes_and_learns_them(dtype, curvature):
+    x, edge_index = cloud(7, 4, curvature, dtype), ragged_edges()
+    attr = torch.randn(13, 2, dtype=dtype)
+    block, plain = (HKBlock(4, 3, 3, curvature=curvature, edge_dim=count).to(dtype) for count in (2, None))
+    block.load_state_dict(plain.state_dict(), strict=False)
+    out = block(x, edge_index, edge_attr=attr)
+    assert_equal(out, plain(x, edge_index).detach().double(), dtype, 20)
+    out[:, 1:].square().sum().backward()
+    assert all(layer.edge_map.grad.abs().max() > 0 for layer in (block, block.conv))
+    with torch.no_grad():
+        block.edge_map.fill_(1.0)
+    block.reset_parameters()
+    assert not block.edge_map.any()
+
+
+def test_gradients_of_attributes_are_right(curvature):
+    block = make(dim_in=2, dim_out=2, K=2, curvature=curvature, edge_dim=2)
+    space, attr = (torch.randn(n, 2, dtype=torch.float64, requires_grad=True) for n in (7, 13))
+
+    def run(space, attr, *parameters):
+        return block(lorentz.lift(space, curvature), smooth_edges(), edge_attr=attr)
+
+    assert torch.autograd.gradcheck(run, (space, attr, *block.parameters()))
 
 
 def test_bipartite_equals_the_equations(dtype, curvature):

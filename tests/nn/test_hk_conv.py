@@ -18,7 +18,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 import hkconv
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
-from hkconv.nn import HDistance, HEmbedding, HKConv, global_centroid_pool, hk_conv
+from hkconv.nn import HDistance, HEmbedding, HKBlock, HKConv, global_centroid_pool, hk_conv
 from hkconv.nn.common import drop_ends
 from hkconv.ops import reference
 from hkconv.testing import assert_on_manifold, assert_permutation_equivariant, assert_translation_invariant
@@ -58,12 +58,12 @@ def make(dim_in=4, dim_out=3, K=3, dtype=torch.float64, curvature=-1.0, **option
     conv = HKConv(dim_in, dim_out, K, curvature=curvature, **options).to(dtype)
     with torch.no_grad():
         for name, parameter in conv.named_parameters():
-            if "bias" in name or "gate" in name or "mass" in name:  # what starts at zero
+            if any(part in name for part in ("bias", "gate", "mass", "edge")):  # what starts at zero
                 parameter.uniform_(-0.5, 0.5)
     return conv
 
 
-def literal_output(conv, x_source, x_target, edge_index, weights, curvature, relative=True, act=lambda t: t):
+def literal_output(conv, x_source, x_target, edge_index, weights, curvature, relative=True, act=lambda t: t, attr=None):
     double = copy.deepcopy(conv).double()
     linear = {name: value.detach() for name, value in double.linear.named_tensors().items()}
     return literal.hkconv(
@@ -76,6 +76,7 @@ def literal_output(conv, x_source, x_target, edge_index, weights, curvature, rel
         curvature,
         act,
         relative,
+        None if attr is None else list(attr.double() @ double.edge_map.detach().T),
     )
 
 
@@ -409,6 +410,7 @@ def test_double_keeps_points_on_the_manifold_to_rounding():
         ({"attention": "dot"}, "attention must be None or 'distance', got 'dot'"),
         ({"points": "grid"}, "points must be 'optimal', 'random', 'trainable' or a tensor, got 'grid'"),
         ({"backend": "tpu"}, "backend must be one of auto, reference"),
+        ({"edge_dim": 0}, "edge_dim must be at least 1, or None, got 0"),
     ],
 )
 def test_bad_options(options, message):
@@ -428,6 +430,17 @@ def test_bad_options(options, message):
 def test_bad_edges(edge_index, message):
     with pytest.raises(InputError, match=message):
         make()(cloud(7, 4, -1.0, torch.float64), edge_index)
+
+
+@pytest.mark.parametrize("layer", [HKConv(4, 3, 2), HKBlock(4, 3, 2)], ids=["conv", "block"])
+def test_points_that_are_no_rows_of_a_tensor_are_blamed_on_x(layer):
+    x, edge_index = cloud(6, 4, -1.0, torch.float32), torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(InputError, match=r"^x must have shape \(nodes, 5\), a point a row, got \(2, 3, 5\)$"):
+        layer(x.reshape(2, 3, 5), edge_index)
+    with pytest.raises(InputError, match=r"^x is a NumPy array; pass torch.from_numpy\(x\)$"):
+        layer(x.numpy(), edge_index)
+    with pytest.raises(InputError, match=r"^x\[0\] is a NumPy array; pass torch.from_numpy\(x\[0\]\)$"):
+        layer((x.numpy(), x), edge_index)
 
 
 def test_bad_points_weights_and_sizes():
@@ -505,7 +518,7 @@ def test_a_random_activation_draws_the_same_when_a_piece_is_computed_again(monke
 
 
 def test_pieces_of_edges_change_nothing(monkeypatch, dtype):
-    conv = HKConv(3, 4, 2, act="relu").to(dtype)
+    conv = HKConv(3, 4, 2, act="tanh").to(dtype)
     x, edge_index = lorentz.lift(torch.randn(20, 3, dtype=dtype)), torch.randint(20, (2, 300))
     found, largest = [], []
     for numbers in (10**6, 600):
@@ -573,3 +586,149 @@ def test_targets_may_be_as_many_as_coordinates(generator):
     )
     out = conv(x, edge_index, size=(7, 3))
     torch.testing.assert_close(out, conv((x, x[:3]), edge_index))
+
+
+def with_attributes(dtype=torch.float64, **options):
+    """A layer, points, edges and their attributes."""
+    edge_index, curvature = ragged_edges(), options.get("curvature", -1.0)
+    attr = torch.randn(edge_index.size(1), 2, dtype=dtype)
+    return make(dtype=dtype, edge_dim=2, **options), cloud(7, 4, curvature, dtype), edge_index, attr
+
+
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("act", [None, "relu"])
+def test_attributes_move_the_relative_features(dtype, curvature, relative, act):
+    conv, x, edge_index, attr = with_attributes(dtype, curvature=curvature, relative=relative, act=act)
+    weight = torch.rand(edge_index.size(1), dtype=dtype)
+    tau = (lambda t: t) if act is None else torch.relu
+    expected = literal_output(conv, x, x, edge_index, weight.tolist(), curvature, relative, tau, attr)
+    torch.testing.assert_close(
+        conv(x, edge_index, weight, edge_attr=attr).double(),
+        expected,
+        rtol=0,
+        atol=TOLERANCE[dtype] * max(1, expected.abs().max()),
+    )
+
+
+def test_attributes_of_a_bipartite_graph(dtype, curvature):
+    conv, x, edge_index, attr = with_attributes(dtype, curvature=curvature)
+    edge_index, attr = edge_index[:, edge_index[1] < 4], attr[edge_index[1] < 4]
+    expected = literal_output(conv, x, x[:4], edge_index, [1.0] * edge_index.size(1), curvature, attr=attr)
+    out = conv((x, x[:4].clone()), edge_index, edge_attr=attr)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=TOLERANCE[dtype] * 10)
+    torch.testing.assert_close(conv(x, edge_index, size=(7, 4), edge_attr=attr), out)
+
+
+def test_attributes_follow_the_edges_as_they_were_given():
+    conv, x, edge_index, attr = with_attributes()
+    weight = torch.rand(edge_index.size(1), dtype=torch.float64)
+    expected = conv(x, edge_index, weight, edge_attr=attr)
+    for given in (hkconv.neighbors(edge_index, 7), EdgeIndex(edge_index, sparse_size=(7, 7))):
+        torch.testing.assert_close(conv(x, given, weight, edge_attr=attr), expected)
+    single = edge_index[:, :-2]  # a sparse matrix holds no edge twice
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        matrix = torch.sparse_coo_tensor(single.flip(0), weight[:-2], (7, 7)).coalesce()
+    by_row = (single[1] * 7 + single[0]).argsort()
+    torch.testing.assert_close(
+        conv(x, matrix, edge_attr=attr[by_row]), conv(x, single, weight[:-2], edge_attr=attr[:-2])
+    )
+
+
+def test_attention_weighs_the_nodes_whatever_the_attributes(curvature):
+    conv, x, edge_index, attr = with_attributes(curvature=curvature, attention="distance")
+    weight = conv._attend(conv.query(x), conv.key(x), hkconv.ops.neighbors.read_edges(edge_index, None, (7, 7)))
+    expected = literal_output(conv, x, x, edge_index, weight.tolist(), curvature, attr=attr)
+    torch.testing.assert_close(conv(x, edge_index, edge_attr=attr), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_starts_as_the_layer_without_attributes_and_learns_them(variant, dtype, curvature):
+    conv, x, edge_index, attr = with_attributes(dtype, curvature=curvature, **VARIANTS[variant])
+    torch.nn.init.zeros_(conv.edge_map)
+    plain = make(dtype=dtype, curvature=curvature, **VARIANTS[variant])
+    plain.load_state_dict({name: value for name, value in conv.state_dict().items() if name != "edge_map"})
+    out = conv(x, edge_index, edge_attr=attr)
+    torch.testing.assert_close(out, plain(x, edge_index), rtol=0, atol=10 * TOLERANCE[dtype])
+    out[:, 1:].sum().backward()
+    assert (conv.edge_map.grad != 0).any()
+    assert not HKConv(4, 3, 3, edge_dim=2).edge_map.any()
+
+
+@pytest.mark.parametrize("variant", ["paper", "act", "mass"])
+def test_local_translation_theorem_with_attributes(variant, dtype, curvature):
+    conv, x, edge_index, attr = with_attributes(dtype, curvature=curvature, **VARIANTS[variant])
+    assert_translation_invariant(lambda *given: conv(*given, edge_attr=attr), x, edge_index, curvature)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_permutation_equivariance_with_attributes(variant, dtype):
+    conv, x, edge_index, attr = with_attributes(dtype, **VARIANTS[variant])
+    assert_permutation_equivariant(conv, x, edge_index, edge_attr=attr)
+
+
+@pytest.mark.parametrize("variant", ["paper", "direct", "everything"])
+def test_gradcheck_with_attributes(variant, curvature):
+    conv = make(dim_in=2, dim_out=2, K=2, curvature=curvature, edge_dim=2, **VARIANTS[variant])
+    space, attr, weight = (torch.randn(size, dtype=torch.float64) for size in ((7, 2), (13, 2), (13,)))
+    edge_index = ragged_edges()
+    edge_index[:, -1] = torch.tensor([5, 3])  # see test_gradcheck
+    inputs = [value.requires_grad_() for value in (space, attr, weight.abs())]
+
+    def run(space, attr, weight, *parameters):
+        return conv(lorentz.lift(space, curvature), edge_index, weight, edge_attr=attr)
+
+    assert torch.autograd.gradcheck(run, (*inputs, *conv.parameters()))
+
+
+@pytest.mark.parametrize("case", ["coincident", "origin", "radius 20"])
+def test_gradients_with_attributes_are_finite_in_hard_places(case, dtype):
+    conv, _, edge_index, attr = with_attributes(dtype)
+    space = torch.randn(7, 4, dtype=dtype)
+    space = {"coincident": space[:1].repeat(7, 1), "origin": 0 * space, "radius 20": space * 2e8}[case]
+    space.requires_grad_()
+    conv(lorentz.lift(space), edge_index, edge_attr=attr).square().sum().backward()
+    for gradient in (space.grad, *(parameter.grad for parameter in conv.parameters())):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(("radius", "tolerance"), [(4.0, 2e-5), (8.0, 1e-3)])
+def test_float32_attributes_agree_with_float64_far_from_the_origin(radius, tolerance):
+    conv, spread, edge_index, attr = with_attributes(torch.float32)
+    direction = torch.nn.functional.normalize(torch.randn(1, 4, dtype=torch.float64))
+    center = lorentz.exp0(torch.nn.functional.pad(radius * direction, (1, 0)))
+    x = lorentz.lift(lorentz.oplus(lorentz.lift(spread[:, 1:].double() / 2), center)[:, 1:].float())
+    exact = copy.deepcopy(conv).double()(lorentz.lift(x[:, 1:].double()), edge_index, edge_attr=attr.double())
+    torch.testing.assert_close(conv(x, edge_index, edge_attr=attr).double(), exact, rtol=0, atol=tolerance)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiles_with_attributes_without_a_graph_break():
+    conv, x, edge_index, attr = with_attributes(torch.float32)
+    compiled = torch.compile(conv, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, edge_index, edge_attr=attr), conv(x, edge_index, edge_attr=attr))
+
+
+def test_reset_parameters_and_copies_keep_to_the_attributes():
+    conv, x, edge_index, attr = with_attributes()
+    assert torch.equal(copy.deepcopy(conv)(x, edge_index, edge_attr=attr), conv(x, edge_index, edge_attr=attr))
+    conv.reset_parameters()
+    assert not conv.edge_map.any()
+
+
+def test_bad_attributes():
+    conv, x, edge_index, attr = with_attributes()
+    for bad, found in ((None, "none"), (attr[:-1], r"\(12, 2\)"), (attr[:, :1], r"\(13, 1\)"), (attr[0], r"\(2,\)")):
+        with pytest.raises(InputError, match=rf"edge_attr must have shape .* \(13, 2\), got {found}"):
+            conv(x, edge_index, edge_attr=bad)
+    with pytest.raises(InputError, match="edge_attr must be left out where edge_dim is None"):
+        make()(x, edge_index, edge_attr=attr)
+    attr[3, 1] = torch.nan
+    with hkconv.debug(), pytest.raises(InputError, match="edge_attr contains NaN or Inf, first in row 3"):
+        conv(x, edge_index, edge_attr=attr)
+
+
+def test_attributes_of_no_edges():
+    conv, x, _, attr = with_attributes()
+    out = conv(x, torch.empty(2, 0, dtype=torch.long), edge_attr=attr[:0])
+    assert torch.equal(out, lorentz.origin(3, dtype=torch.float64).expand(7, -1))
