@@ -12,7 +12,7 @@ PAIRS = torch.tensor([[0, 1, 4], [3, 1, 2]])
 
 def built(model_class, task="node", num_nodes=NODES, num_layers=2, **changes):
     """A small model, with all that its class needs to know."""
-    options = {"num_nodes": num_nodes} if model_class.uses_num_nodes else {}
+    options = {"num_nodes": num_nodes} if getattr(model_class, "uses_num_nodes", False) else {}
     return model_class(3, 8, 2, num_layers=num_layers, task=task, **options, **changes)
 
 

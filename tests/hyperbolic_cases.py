@@ -35,6 +35,15 @@ def close(dtype):
     return {"rtol": tolerance, "atol": tolerance}
 
 
+def assert_equals_literal(layer, literal_layer, curvature, dtype, generator):
+    """A layer from three dimensions gives what its equations do in float64, with weights of edges and without."""
+    x = points(generator, dtype, curvature=curvature)
+    weight = torch.rand(EDGES.size(1), generator=generator).to(dtype)
+    for given, same in ((weight, weight), (None, torch.ones_like(weight))):
+        expected = literal_layer(layer, x, same, curvature)
+        torch.testing.assert_close(layer(x, EDGES, given).double(), expected, **close(dtype))
+
+
 def assert_finite_with_gradients(layer, x, edge_index):
     """A step from points to a loss and back meets no NaN, and the result is on the manifold."""
     x = x.clone().requires_grad_()

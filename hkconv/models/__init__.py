@@ -57,8 +57,7 @@ def create(name: str, **config: Any) -> "torch.nn.Module":
     return find(name)(**config)
 
 
-def __getattr__(name: str) -> Any:
-    return MODELS.load(name)
+__getattr__ = MODELS.load
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.models.hkn import HKN
-from hkconv.nn import HKConv
+from hkconv.nn.hk_conv import KernelConv
 
 # Sizes that differ from each other, or the program would believe that they never do.
 NODES, EDGES, GRAPHS, PAIRS = 11, 13, 3, 5
@@ -29,7 +29,8 @@ def export_torch(model: HKN, *, weighted: bool = False) -> bytes:
 
     Its inputs are ``x`` ``(N, in_features)`` and ``edge_index`` ``(2, E)``; ``graph_sizes`` ``(B,)`` for a graph task:
     how many nodes each graph has, which stand one graph behind the other; ``pairs`` ``(2, P)`` for a link task;
-    ``edge_weight`` ``(E,)`` if it is wanted. It returns the logits.
+    ``edge_attr`` ``(E, edge_dim)`` of a graph task if the network has ``edge_dim``; ``edge_weight`` ``(E,)`` if it is
+    wanted. It returns the logits.
 
     Args:
         model: the network, of any task.
@@ -98,6 +99,15 @@ class _GraphProgram(_Program):
         return self.model(x, edge_index, edge_weight, batch=batch, batch_size=graph_sizes.size(0))
 
 
+class _AttributedGraphProgram(_Program):
+    def forward(
+        self, x: Tensor, edge_index: Tensor, graph_sizes: Tensor, edge_attr: Tensor, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        batch = _graph_of_each_node(graph_sizes, x.size(0))
+        options = {"batch": batch, "batch_size": graph_sizes.size(0), "edge_attr": edge_attr}
+        return self.model(x, edge_index, edge_weight, **options)
+
+
 class _LinkProgram(_Program):
     def forward(self, x: Tensor, edge_index: Tensor, pairs: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         return self.model(x, edge_index, edge_weight, pairs=pairs)
@@ -117,33 +127,34 @@ def _prepared(model: HKN, weighted: bool) -> tuple[_Program, dict[str, Tensor], 
     """The program, inputs to trace it with, and which of their sizes are free."""
     if model.build_options.get("structure", False):
         raise InputError("a network with structure belongs to the nodes of one graph and cannot be exported")
-    program = _PROGRAMS[model.task](_portable(model)).eval()
+    if model.edge_dim is not None and model.task != "graph":
+        raise InputError(f"a network with edge_dim can be exported for the graph task, not for the {model.task} task")
+    kind = _PROGRAMS[model.task] if model.edge_dim is None else _AttributedGraphProgram
+    program = kind(_portable(model)).eval()
     weight = next(model.parameters())
-    inputs = {"x": torch.zeros(NODES, model.embedding.in_features, dtype=weight.dtype)}
-    inputs["edge_index"] = torch.arange(2 * EDGES).view(2, EDGES) % NODES
-    shapes: dict[str, Any] = {"x": {0: "nodes"}, "edge_index": {1: "edges"}}
+    # Each with the axis whose size is free, and what that counts.
+    inputs = {
+        "x": (torch.zeros(NODES, model.embedding.in_features, dtype=weight.dtype), 0, "nodes"),
+        "edge_index": (torch.arange(2 * EDGES).view(2, EDGES) % NODES, 1, "edges"),
+    }
     if model.task == "graph":
-        inputs["graph_sizes"] = torch.tensor([NODES - GRAPHS + 1] + [1] * (GRAPHS - 1))
-        shapes["graph_sizes"] = {0: "graphs"}
+        inputs["graph_sizes"] = torch.tensor([NODES - GRAPHS + 1] + [1] * (GRAPHS - 1)), 0, "graphs"
     if model.task == "link":
-        inputs["pairs"] = torch.arange(2 * PAIRS).view(2, PAIRS)
-        shapes["pairs"] = {1: "pairs"}
+        inputs["pairs"] = torch.arange(2 * PAIRS).view(2, PAIRS), 1, "pairs"
+    if model.edge_dim is not None:
+        inputs["edge_attr"] = torch.zeros(EDGES, model.edge_dim, dtype=weight.dtype), 0, "edges"
     if weighted:
-        inputs["edge_weight"] = torch.ones(EDGES, dtype=weight.dtype)
-        shapes["edge_weight"] = {0: "edges"}
-    return program, inputs, {name: _free(sizes) for name, sizes in shapes.items()}
-
-
-def _free(sizes: dict[int, str]) -> dict[int, Any]:
+        inputs["edge_weight"] = torch.ones(EDGES, dtype=weight.dtype), 0, "edges"
     # An exported program has no upper bound of its own, and sizes of 0 and 1 are as good as others.
-    return {axis: torch.export.Dim(name, min=0) for axis, name in sizes.items()}
+    free = {name: {axis: torch.export.Dim(counted, min=0)} for name, (_, axis, counted) in inputs.items()}
+    return program, {name: tensor for name, (tensor, *_) in inputs.items()}, free
 
 
 def _portable(model: HKN) -> HKN:
     """A copy on the CPU that computes with PyTorch's own operators and holds plain tensors."""
     twin = copy.deepcopy(model).cpu().eval().requires_grad_(False)
     for module in twin.modules():
-        if isinstance(module, HKConv):
+        if isinstance(module, KernelConv):
             module.backend = "reference"
         for name, parameter in list(module.named_parameters(recurse=False)):
             if isinstance(parameter, geoopt.ManifoldParameter):

@@ -20,7 +20,6 @@ from hkconv.models.options import HKNOptions
 from hkconv.models.pretrained import Pretrained
 from hkconv.models.readout import INITIAL_TEMPERATURE, LayerReadout
 from hkconv.models.structure import StructureEmbedding
-from hkconv.models.tasks import check_task
 from hkconv.nn import HEmbedding, HKBlock, HKConv, HNorm
 from hkconv.ops.neighbors import with_loops
 from hkconv.options import KERNELS
@@ -55,8 +54,8 @@ class HKN(Pretrained, HyperbolicNetwork):
         task: ``"node"``, ``"graph"`` or ``"link"``.
         form: ``"views"`` or ``"paper"``.
         dropout: rate on the input features and on the spatial coordinates of every layer's input.
-        points, mass, backend: as in :class:`~hkconv.nn.HKConv`; with ``mass`` the pooling of the graph task keeps its
-            mass too.
+        points, mass, edge_dim, backend: as in :class:`~hkconv.nn.HKConv`; with ``mass`` the pooling of the graph task
+            keeps its mass too.
         act, relative: as in :class:`~hkconv.nn.HKConv`, for ``form="paper"``.
         structure: the rows of the adjacency as further features of the embedding, see
             :class:`~hkconv.models.structure.StructureEmbedding`; for the node task. The network then belongs to one
@@ -79,13 +78,14 @@ class HKN(Pretrained, HyperbolicNetwork):
             the first layer, for another one would do what :math:`W` does.
 
     Shapes:
-        - **x**: ``(N, in_features)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
+        - **x**: ``(N, in_features)``; **edge_index**, **edge_weight**, **edge_attr**: as in :class:`~hkconv.nn.HKConv`
         - **batch**: graph of each node ``(N,)``, **batch_size**: number of graphs (graph task)
         - **pairs**: ``(2, P)`` (link task)
         - **output**: logits ``(N, num_classes)``, ``(batch_size, num_classes)`` or ``(P,)``
     """
 
     registered_name = "hkn"
+    reads_edges = True
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class HKN(Pretrained, HyperbolicNetwork):
         points: Literal["optimal", "random", "trainable"] = "optimal",
         relative: bool = True,
         mass: bool = False,
+        edge_dim: int | None = None,
         structure: bool = False,
         num_nodes: int | None = None,
         reach: float | None = None,
@@ -112,10 +113,9 @@ class HKN(Pretrained, HyperbolicNetwork):
         learn_curvature: bool = False,
         backend: str = "auto",
     ):
-        check_task(task, num_classes, num_layers)
         KERNELS.check("kernel_size", kernel_size)
         chosen = _of_form(form, norm=norm, hidden_act=hidden_act, readout=readout, reach=reach)
-        _check_options(task, structure, num_nodes, chosen["readout"], curvature, learn_curvature)
+        _check_options(task, structure, num_nodes, chosen["readout"], curvature, learn_curvature, edge_dim)
         if form == "views":
             _refuse_options_of_paper({"act": act, "relative": relative})
         after: dict[str, Any] = {
@@ -131,6 +131,7 @@ class HKN(Pretrained, HyperbolicNetwork):
 
         sizes = (hidden_dim, hidden_dim, kernel_size)
         shared: dict[str, Any] = {"dropout": dropout, "points": points, "mass": mass, "backend": backend}
+        shared["edge_dim"] = edge_dim
 
         def make_layer(number: int) -> HKBlock | HKConv:
             own = layer_curvatures[number]
@@ -156,6 +157,7 @@ class HKN(Pretrained, HyperbolicNetwork):
             **temperatures,
         )
         self.has_loops = form == "views" and task == "link"
+        self.edge_dim = edge_dim
         self.counts_neighbors = mass
         if structure:
             self.whole_graph_for = "structure, rows of the adjacency matrix"
@@ -177,10 +179,16 @@ class HKN(Pretrained, HyperbolicNetwork):
             for _ in range(read_layers - 1)
         )
 
-    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
+    def layer_points(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> list[Tensor]:
         if self.has_loops:
             edge_index, edge_weight = with_loops(edge_index, edge_weight, x.size(0))
-        return super().layer_points(x, edge_index, edge_weight)
+        return super().layer_points(x, edge_index, edge_weight, edge_attr)
 
     def embed(self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None) -> Tensor:
         if not isinstance(self.embedding, StructureEmbedding):
@@ -194,12 +202,13 @@ class HKN(Pretrained, HyperbolicNetwork):
         edge_index: Tensor,
         edge_weight: Tensor | None = None,
         targets: int | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         conv: Any = self.convs[number]
         before: Any = self.convs[number - 1] if number else self.embedding
         points = rescale(points, before.curvature, conv.curvature)
-        size = () if targets is None else ((points.size(0), targets),)
-        return self.norms[number](conv(points, edge_index, edge_weight, *size))
+        size = None if targets is None else (points.size(0), targets)
+        return self.norms[number](conv(points, edge_index, edge_weight, size, edge_attr))
 
     @property
     def layers_read(self) -> int:
@@ -241,6 +250,7 @@ def _check_options(
     readout: str,
     curvature: float | Tensor,
     learn_curvature: bool,
+    edge_dim: int | None,
 ) -> None:
     if readout not in READOUTS:
         raise InputError(f"readout must be {' or '.join(map(repr, READOUTS))}, got {readout!r}")
@@ -248,5 +258,7 @@ def _check_options(
         raise InputError(f"structure is for the node task, whose graph stays the same, not for the {task} task")
     if structure and num_nodes is None:
         raise InputError("structure needs num_nodes, the number of nodes of the graph")
+    if edge_dim is not None and task == "link":
+        raise InputError("edge_dim is for node and graph tasks: the links that are asked for have no attributes")
     if learn_curvature and isinstance(curvature, Tensor):
         raise InputError("curvature must be a float for learn_curvature: each layer learns its own from there")

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hkconv.errors import InputError
+from hkconv.geometry.checks import check_attributes, check_tensor
 from hkconv.geometry.curvature import Curvature
 from hkconv.models.readout import INITIAL_TEMPERATURE, Readout
-from hkconv.models.tasks import check_supported, check_task
+from hkconv.models.tasks import check_network
 from hkconv.nn import HEmbedding
 from hkconv.nn.common import reset_modules
 
@@ -47,6 +47,8 @@ class HyperbolicNetwork(Readout):
     whole_graph_for: str | None = None
     #: Whether it looks at how many neighbours a node has, so that a few must weigh as much as all of them.
     counts_neighbors = False
+    #: Whether it takes attributes of edges, whose number is then an option ``edge_dim``.
+    reads_edges = False
 
     def __init__(
         self,
@@ -66,10 +68,7 @@ class HyperbolicNetwork(Readout):
         curvature: Curvature = -1.0,
     ):
         super().__init__()
-        check_task(task, num_classes, num_layers)
-        check_supported(self, task)
-        if hidden_dim < 1:
-            raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
+        check_network(self, task, num_classes, num_layers, hidden_dim, dropout)
         self.task, self.dropout = task, dropout
         if make_embedding is None:
             self.embedding = HEmbedding(in_features, hidden_dim, curvature=curvature)
@@ -98,13 +97,20 @@ class HyperbolicNetwork(Readout):
 
     def embed(self, x: Tensor, edge_index: Tensor | None, edge_weight: Tensor | None) -> Tensor:
         """The points of all nodes before the first layer, ``(N, hidden_dim+1)``; most need no edges for that."""
+        check_tensor(x, "x")
         return self.embedding(F.dropout(x, self.dropout, self.training))
 
-    def layer_points(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> list[Tensor]:
+    def layer_points(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> list[Tensor]:
         """The points of all nodes after the embedding and after each layer, ``(N, hidden_dim+1)`` each."""
         found = [self.embed(x, edge_index, edge_weight)]
         for number in range(len(self.convs)):
-            found.append(self.layer(number, found[-1], edge_index, edge_weight))
+            found.append(self.layer(number, found[-1], edge_index, edge_weight, edge_attr=edge_attr))
         return found
 
     def layer(
@@ -114,6 +120,7 @@ class HyperbolicNetwork(Readout):
         edge_index: Tensor,
         edge_weight: Tensor | None = None,
         targets: int | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         """The points after one layer, from those before it.
 
@@ -123,10 +130,12 @@ class HyperbolicNetwork(Readout):
             edge_index, edge_weight: the edges between them.
             targets: how many of the nodes, the first ones, have all their edges; the others are left out of what
                 comes back. None for all nodes.
+            edge_attr: attributes of the edges, if it takes some.
 
         Returns:
             Points ``(targets, hidden_dim+1)``.
         """
+        check_attributes(edge_attr, None, 0)
         return self.convs[number](points, edge_index, edge_weight)[:targets]
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -142,8 +151,9 @@ class HyperbolicNetwork(Readout):
         batch: Tensor | None = None,
         batch_size: int | None = None,
         pairs: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
-        points = self.layer_points(x, edge_index, edge_weight)
+        points = self.layer_points(x, edge_index, edge_weight, edge_attr)
         return self.read_layers(points, batch, batch_size, pairs)
 
     @property

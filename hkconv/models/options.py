@@ -15,11 +15,10 @@ from hkconv.options import (
     WIDTH,
     Interval,
     Options,
-    Rule,
     choice,
     flag,
+    names,
     number,
-    rule_field,
     whole,
 )
 
@@ -46,10 +45,6 @@ def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
             f"or train anew with {name}: {REMOVED_OPTIONS[name]!r}"
         )
     return {name: value for name, value in options.items() if name not in REMOVED_OPTIONS}
-
-
-def _are_models(names: tuple[str, ...]) -> bool:
-    return 0 < len(names) == len(set(names)) and set(names) <= set(MODELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +113,8 @@ def foreign_options(model: str) -> set[str]:
 class ModelOptions(Options):
     """Models to train, what all of them can be told, and what some can be."""
 
-    models: tuple[str, ...] = rule_field(
-        DEFAULT_MODELS,
-        Rule(tuple, f"different names from {', '.join(MODELS)}", _are_models, "Models to train, with commas."),
+    models: tuple[str, ...] = names(
+        DEFAULT_MODELS, "model", MODELS, f"Models to train, with commas, of {', '.join(MODELS)}.", least=1
     )
     hidden_dim: int = whole(64, WIDTH, "Width of the layers.")
     num_layers: int = whole(2, LAYERS, "Number of layers.")

@@ -1,10 +1,10 @@
 """Registry of classes by the names people type: a class is imported when it is looked up, and not before."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from hkconv.errors import InputError, did_you_mean
+from hkconv.errors import unknown_name
+from hkconv.lazy import load_attribute
 
 Kind = TypeVar("Kind")
 
@@ -21,11 +21,11 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
 
     def __init__(self, noun: str, package: str, places: Mapping[str, str], exports: Iterable[str] = ()):
         self.noun, self.package, self.places = noun, package, places
-        #: The module of each class and each other export, by its name in Python.
+        #: The module of each class and each other export, by its name in Python, relative to the package.
         self.homes: dict[str, str] = {}
         for place in (*places.values(), *exports):
             module, _, name = place.partition(":")
-            self.homes[name] = f"{package}.{module}"
+            self.homes[name] = module
 
     def __getitem__(self, name: str) -> type[Kind]:
         return self.load(self.places[name].partition(":")[2])
@@ -42,11 +42,9 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
     def find(self, name: str) -> type[Kind]:
         """Return the class of a name, or raise an :class:`~hkconv.errors.InputError` that names those there are."""
         if name not in self:
-            raise InputError(f"unknown {self.noun} {name!r}; {did_you_mean(name, self)}")
+            raise unknown_name(self.noun, name, self)
         return self[name]
 
     def load(self, attribute: str) -> Any:
         """Return a class or another export by its name in Python; the ``__getattr__`` of the package."""
-        if attribute not in self.homes:
-            raise AttributeError(f"module {self.package!r} has no attribute {attribute!r}")
-        return getattr(import_module(self.homes[attribute]), attribute)
+        return load_attribute(self.package, self.homes, attribute)

@@ -6,20 +6,27 @@ import torch
 
 from hkconv.errors import InputError
 from hkconv.models.options import TASKS
+from hkconv.nn.common import check_rate
 
 
-def check_task(task: str, num_classes: int | None, num_layers: int) -> None:
-    """Raise unless a network of ``num_layers`` layers can be built for the task."""
+def check_network(
+    model: torch.nn.Module, task: str, num_classes: int | None, num_layers: int, hidden_dim: int, dropout: float
+) -> None:
+    """Raise unless a network of these sizes can be built for the task, and answers it."""
     if task not in TASKS:
         raise InputError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     if task != "link" and (num_classes is None or num_classes < 2):
         raise InputError(f"num_classes must be at least 2 for the {task} task, got {num_classes}")
     if num_layers < 1:
         raise InputError(f"num_layers must be at least 1, got {num_layers}")
+    check_supported(model, task)
+    if hidden_dim < 1:
+        raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
+    check_rate(dropout)
 
 
 def known(num_classes: int | None) -> int:
-    """The number of classes of a task that has any, for which :func:`check_task` has seen to it."""
+    """The number of classes of a task that has any, for which :func:`check_network` has seen to it."""
     return cast(int, num_classes)
 
 

@@ -10,7 +10,7 @@ import torch
 from hkconv.errors import InputError
 from hkconv.models import HKN, export
 from hkconv.models.export import export_onnx, export_torch
-from hkconv.nn import HKConv
+from hkconv.nn.hk_conv import KernelConv
 
 # One layer each, for exporting takes seconds a layer.
 EVERYTHING = {
@@ -44,17 +44,19 @@ def make_inputs(model, sizes, weighted):
         inputs["graph_sizes"] = torch.randint(graphs, (nodes,)).bincount(minlength=graphs)
     if model.task == "link":
         inputs["pairs"] = torch.randint(nodes, (2, pairs))
+    if model.edge_dim is not None:
+        inputs["edge_attr"] = torch.randn(edges, model.edge_dim)
     if weighted:
         inputs["edge_weight"] = torch.rand(edges)
     return inputs
 
 
 @torch.no_grad()
-def answer(model, x, edge_index, graph_sizes=None, pairs=None, edge_weight=None):
+def answer(model, x, edge_index, graph_sizes=None, pairs=None, edge_weight=None, edge_attr=None):
     if graph_sizes is None:
         return model(x, edge_index, edge_weight, pairs=pairs)
     batch = torch.arange(len(graph_sizes)).repeat_interleave(graph_sizes)
-    return model(x, edge_index, edge_weight, batch=batch, batch_size=len(graph_sizes))
+    return model(x, edge_index, edge_weight, batch=batch, batch_size=len(graph_sizes), edge_attr=edge_attr)
 
 
 CASES = {
@@ -63,6 +65,7 @@ CASES = {
     "link": ("link", {"form": "paper", "act": "relu"}, False),
     "views": ("node", VIEWS, True),
     "views of graphs": ("graph", {}, False),
+    "attributes of edges": ("graph", {"edge_dim": 2}, True),
     "views of links": ("link", {"norm": "layer", "readout": "last"}, False),
 }
 
@@ -75,7 +78,7 @@ def exported(case):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     content = export_torch(model, weighted=weighted)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert {conv.backend for conv in model.modules() if isinstance(conv, HKConv)} == {"auto"}
+    assert {conv.backend for conv in model.modules() if isinstance(conv, KernelConv)} == {"auto"}
     return model, weighted, content
 
 
@@ -107,7 +110,7 @@ assert not {"hkconv", "geoopt", "torch_geometric"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
 
 
-@pytest.mark.parametrize("options", [{}, {"form": "paper"}], ids=["views", "paper"])
+@pytest.mark.parametrize("options", [{"edge_dim": 2}, {"form": "paper"}], ids=["views", "paper"])
 def test_onnx_answers_as_the_model_for_any_size(options):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -123,6 +126,11 @@ def test_onnx_answers_as_the_model_for_any_size(options):
 def test_a_network_of_one_graph_is_refused():
     with pytest.raises(InputError, match="structure belongs to the nodes of one graph and cannot be exported"):
         export_torch(HKN(5, 4, 3, structure=True, num_nodes=9))
+
+
+def test_attributes_of_edges_are_exported_for_graphs_alone():
+    with pytest.raises(InputError, match="with edge_dim can be exported for the graph task, not for the node task"):
+        export_torch(HKN(5, 4, 2, edge_dim=2))
 
 
 def test_onnx_needs_its_extra(monkeypatch):

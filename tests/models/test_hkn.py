@@ -498,8 +498,8 @@ def test_a_reset_is_a_new_start(task):
 
 def test_repr_and_bad_options():
     paper = HKN(5, 4, 3, form="paper", num_layers=1)
-    assert str(paper) == "HKN(node, HEmbedding(5, 4), HKConv(4, 4, kernel_size=4))"
-    assert str(HKN(5, 4, 3, num_layers=1)) == "HKN(node, HEmbedding(5, 4), HKBlock(4, 4, kernel_size=4))"
+    assert str(paper) == "HKN(node, HEmbedding(5, 4), HKConv(4, 4, kernel_size=4, dropout=0.5))"
+    assert str(HKN(5, 4, 3, num_layers=1)) == "HKN(node, HEmbedding(5, 4), HKBlock(4, 4, kernel_size=4, dropout=0.5))"
     with pytest.raises(InputError, match="form must be 'views' or 'paper', got 'papers'"):
         HKN(5, 4, 3, form="papers")
     with pytest.raises(InputError, match="task must be one of node, graph, link, got 'edge'"):
@@ -522,3 +522,29 @@ def test_repr_and_bad_options():
         HKN(5, 4, 3, learn_curvature=True, curvature=torch.tensor(-1.0))
     with pytest.raises(InputError, match="unknown model 'hgn'; did you mean 'hgcn'"):
         create("hgn")
+
+
+@pytest.mark.parametrize("form", ["views", "paper"])
+@pytest.mark.parametrize("task", ["node", "graph"])
+def test_attributes_of_edges_reach_every_layer(form, task, dtype):
+    model = HKN(3, 4, 2, form=form, task=task, edge_dim=2, norm="none").to(dtype).eval()
+    x, edges = torch.randn(5, 3, dtype=dtype), torch.tensor([[0, 1, 2, 3, 4, 2], [1, 2, 0, 4, 3, 2]])
+    attr, graphs = torch.randn(6, 2, dtype=dtype), {}
+    if task == "graph":
+        graphs = {"batch": torch.tensor([0, 0, 0, 1, 1]), "batch_size": 2}
+    plain = HKN(3, 4, 2, form=form, task=task, norm="none").to(dtype).eval()
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if "edge_map" not in name})
+    out = model(x, edges, edge_attr=attr, **graphs)
+    torch.testing.assert_close(out, plain(x, edges, **graphs), rtol=1e-4, atol=1e-4)
+    out.logsumexp(-1).sum().backward()
+    maps = [parameter for name, parameter in model.named_parameters() if name.endswith("edge_map")]
+    assert len(maps) == (4 if form == "views" else 2) and all(gradient.grad.abs().max() > 0 for gradient in maps)
+    with pytest.raises(InputError, match=r"edge_attr must have shape .* \(6, 2\), got none"):
+        model(x, edges, **graphs)
+    with pytest.raises(InputError, match="edge_attr must be left out where edge_dim is None"):
+        plain(x, edges, edge_attr=attr, **graphs)
+
+
+def test_attributes_of_links_are_refused():
+    with pytest.raises(InputError, match="edge_dim is for node and graph tasks"):
+        HKN(3, 4, task="link", edge_dim=2)

@@ -6,6 +6,6 @@ from hkconv.models import MODELS
 
 
 def __getattr__(name: str) -> Any:
-    if not MODELS.homes.get(name, "").startswith(__name__):
+    if not MODELS.homes.get(name, "").startswith("baselines."):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return MODELS.load(name)

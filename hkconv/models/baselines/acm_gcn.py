@@ -5,6 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from hkconv.models.baselines.baseline import BaselineSizes
 from hkconv.models.baselines.convolutional import Convolutional
 from hkconv.models.baselines.normalized_edges import normalized_edges
 from hkconv.ops.edge_sums import neighbor_sum
@@ -32,10 +33,9 @@ class ACMGCN(Convolutional):
     Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`.
     """
 
-    def convolutions(self, widths: list[int], dropout: float) -> torch.nn.Module:
-        *hidden, last = pairwise(widths)
-        convs = [*(_MixedChannels(*pair) for pair in hidden), _MixedChannels(*last, plain=True)]
-        return torch.nn.ModuleDict({"convs": torch.nn.ModuleList(convs)})
+    def convolutions(self, sizes: BaselineSizes) -> list[torch.nn.Module]:
+        *hidden, last = pairwise(sizes.widths)
+        return [*(_MixedChannels(*pair) for pair in hidden), _MixedChannels(*last, plain=True)]
 
 
 class _MixedChannels(torch.nn.Module):

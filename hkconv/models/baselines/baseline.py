@@ -1,13 +1,14 @@
 """Base class and task head of the baselines, so that each file holds its network and nothing else."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
-from hkconv.models.tasks import TASKS, check_supported, check_task, known
+from hkconv.geometry.checks import check_attributes
+from hkconv.models.tasks import TASKS, check_network, known
 from hkconv.nn.common import reset_modules
 
 
@@ -52,6 +53,21 @@ class TaskHead(torch.nn.Module):
         return (z[pairs[0]] * z[pairs[1]]).sum(-1)
 
 
+class BaselineSizes(NamedTuple):
+    """Sizes of a baseline's network, from node features to what the head takes, and its rate of dropout."""
+
+    in_features: int
+    hidden_dim: int
+    out_features: int
+    num_layers: int
+    dropout: float
+
+    @property
+    def widths(self) -> list[int]:
+        """Number of features before the first layer and after each."""
+        return [self.in_features, *[self.hidden_dim] * (self.num_layers - 1), self.out_features]
+
+
 class Baseline(torch.nn.Module):
     """Dropout on the features, a network of its own, and a :class:`~hkconv.models.baselines.baseline.TaskHead`.
 
@@ -78,6 +94,8 @@ class Baseline(torch.nn.Module):
     whole_graph_for: str | None = None
     #: Whether its paper gives edges a weight.
     uses_edge_weight = True
+    #: Whether it takes attributes of edges, whose number is then an option ``edge_dim`` of :meth:`build`.
+    reads_edges = False
 
     #: Whether every step fetches something from the host, so that a step cannot be a CUDA graph.
     needs_host = False
@@ -96,22 +114,17 @@ class Baseline(torch.nn.Module):
         **options: Any,
     ):
         super().__init__()
-        check_task(task, num_classes, num_layers)
-        check_supported(self, task)
-        if hidden_dim < 1:
-            raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        check_network(self, task, num_classes, num_layers, hidden_dim, dropout)
         width = self.pooled_features(in_features, hidden_dim, num_layers) if task == "graph" else hidden_dim
         self.head = TaskHead(width, num_classes, task)
         self.dropout = torch.nn.Dropout(dropout)
+        self.edge_dim: int | None = options.get("edge_dim")
         # As a float, because PyG's MLP takes a whole number for a list.
-        self.network = self.build(in_features, hidden_dim, self.head.in_features, num_layers, float(dropout), **options)
+        sizes = BaselineSizes(in_features, hidden_dim, self.head.in_features, num_layers, float(dropout))
+        self.network = self.build(sizes, **options)
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        """The network from node features to what the head takes."""
+    def build(self, sizes: BaselineSizes) -> torch.nn.Module:
+        """The network of these sizes; a baseline's own options are further arguments."""
         raise NotImplementedError
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
@@ -139,11 +152,14 @@ class Baseline(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
         pairs: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         """Logits of the task, in and out as :class:`hkconv.models.HKN`."""
         if edge_weight is not None and not self.uses_edge_weight:
             raise InputError(f"edge_weight must be left out: {type(self).__name__} knows no weights of edges")
-        z = self.encode(self.dropout(x), edge_index, edge_weight)
+        check_attributes(edge_attr, self.edge_dim, 0 if self.edge_dim is None else edge_index.size(1))
+        attributes = () if edge_attr is None else (edge_attr.to(x.dtype),)
+        z = self.encode(self.dropout(x), edge_index, edge_weight, *attributes)
         if self.head.task == "graph":
             z = self.pool(z, batch, batch_size)
         return self.head(z, pairs)

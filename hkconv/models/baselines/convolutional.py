@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.nn import BatchNorm
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 
 NORMS = ("none", "batch", "layer")
 
@@ -36,29 +36,20 @@ class Convolutional(Baseline):
     plain_last = True
 
     def build(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        norm: str = "none",
-        residual: bool = False,
-        **options: Any,
+        self, sizes: BaselineSizes, *, norm: str = "none", residual: bool = False, **options: Any
     ) -> torch.nn.Module:
         if norm not in NORMS:
             raise InputError(f"norm must be {', '.join(NORMS[:-1])} or {NORMS[-1]}, got {norm!r}")
-        widths = [in_features, *[hidden_dim] * (num_layers - 1), out_features]
         # First, so that they start from the same draws with and without residuals.
-        network = self.convolutions(widths, dropout, **options)
-        self.residuals = torch.nn.ModuleList(torch.nn.Linear(*pair) for pair in pairwise(widths) if residual)
-        ends = widths[1:-1] if self.plain_last else widths[1:]
-        self.norms = torch.nn.ModuleList(_make_norm(norm, width) for width in ends)
-        return network
+        convs = torch.nn.ModuleList(self.convolutions(sizes, **options))
+        pairs = list(pairwise(sizes.widths))
+        self.residuals = torch.nn.ModuleList(torch.nn.Linear(*pair) for pair in pairs if residual)
+        ends = pairs[:-1] if self.plain_last else pairs
+        self.norms = torch.nn.ModuleList(_make_norm(norm, width) for _, width in ends)
+        return torch.nn.ModuleDict({"convs": convs})
 
-    def convolutions(self, widths: list[int], dropout: float) -> torch.nn.Module:
-        """The network, from the numbers of features before the first layer and after each."""
+    def convolutions(self, sizes: BaselineSizes) -> Iterable[torch.nn.Module]:
+        """The convolutions, first to last; a network's own options are further arguments."""
         raise NotImplementedError
 
     @property
@@ -70,20 +61,42 @@ class Convolutional(Baseline):
         r"""The function :math:`\phi`."""
         return x.relu()
 
-    def layers(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> list[Tensor]:
+    def layers(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
+    ) -> list[Tensor]:
         """The features after each layer."""
         edges = (edge_index,) if edge_weight is None else (edge_index, edge_weight)
+        attributes = {} if edge_attr is None else {"edge_attr": edge_attr}
         found = []
         for number, conv in enumerate(self.convs):
-            h = conv(x, *edges)
+            h = conv(x, *edges, **attributes)
             if self.residuals:
                 h = h + self.residuals[number](x)
             x = self.dropout(self.activation(self.norms[number](h))) if number < len(self.norms) else h
             found.append(x)
         return found
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        return self.layers(x, edge_index, edge_weight)[-1]
+    def encode(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
+    ) -> Tensor:
+        return self.layers(x, edge_index, edge_weight, edge_attr)[-1]
+
+
+def sum_of_messages(h: Tensor, edge_index: Tensor, of_edges: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    r"""The sums :math:`\sum_j w_{ij} \operatorname{relu}(h_j + m_{ij})` over the neighbours of each node.
+
+    Args:
+        h: ``(N, d)``.
+        edge_index: ``(2, E)``, source to target.
+        of_edges: the :math:`m_{ij}`, a linear map of the attributes of edges, ``(E, d)``.
+        edge_weight: ``(E,)``, or None where all are 1.
+
+    Returns:
+        ``(N, d)``.
+    """
+    message = (h.index_select(0, edge_index[0]) + of_edges).relu()
+    message = message if edge_weight is None else edge_weight.unsqueeze(-1) * message
+    return torch.zeros_like(h).index_add(0, edge_index[1], message)
 
 
 def _make_norm(norm: str, width: int) -> torch.nn.Module:

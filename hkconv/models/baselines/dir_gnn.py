@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.models.baselines.baseline import BaselineSizes
 from hkconv.models.baselines.convolutional import Convolutional
 from hkconv.models.baselines.normalized_edges import directed_values
 from hkconv.ops.edge_sums import neighbor_sum
@@ -39,21 +40,19 @@ class DirGNN(Convolutional):
     plain_last = False
     whole_graph_for = "the edges out of a node"
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float, **options: Any
-    ) -> torch.nn.Module:
-        network: Any = super().build(in_features, hidden_dim, hidden_dim, num_layers, dropout, **options)
-        network["last"] = torch.nn.Linear(hidden_dim, out_features)
+    def build(self, sizes: BaselineSizes, **options: Any) -> torch.nn.Module:
+        network: Any = super().build(sizes._replace(out_features=sizes.hidden_dim), **options)
+        network["last"] = torch.nn.Linear(sizes.hidden_dim, sizes.out_features)
         return network
 
-    def convolutions(self, widths: list[int], dropout: float, *, alpha: float = 0.5) -> torch.nn.Module:
+    def convolutions(self, sizes: BaselineSizes, *, alpha: float = 0.5) -> list[torch.nn.Module]:
         if not 0 <= alpha <= 1:
             raise InputError(f"alpha must lie in [0, 1], got {alpha}")
-        return torch.nn.ModuleDict(
-            {"convs": torch.nn.ModuleList(_TwoWayConv(*pair, alpha) for pair in pairwise(widths))}
-        )
+        return [_TwoWayConv(*pair, alpha) for pair in pairwise(sizes.widths)]
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+    def encode(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
+    ) -> Tensor:
         return self.network["last"](torch.stack(self.layers(x, edge_index, edge_weight)).amax(0))
 
 

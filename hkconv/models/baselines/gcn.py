@@ -3,9 +3,13 @@
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from hkconv.models.baselines.convolutional import Convolutional
+from hkconv.models.baselines.baseline import BaselineSizes
+from hkconv.models.baselines.convolutional import Convolutional, sum_of_messages
+from hkconv.models.baselines.normalized_edges import normalized_edges
+from hkconv.nn.common import reset_modules
 
 
 class GCN(Convolutional):
@@ -15,9 +19,45 @@ class GCN(Convolutional):
         H^{(l)} = \operatorname{relu}(\hat D^{-1/2} \hat A \hat D^{-1/2} \tilde H^{(l-1)} W^{(l)} + b^{(l)}), \qquad
         \tilde H = \operatorname{dropout}(H), \quad \hat A = A + I, \quad \hat D_{ii} = \textstyle\sum_j \hat A_{ij},
 
-    without the activation in the last layer, followed by :class:`~hkconv.models.baselines.baseline.TaskHead`.
-    Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`.
+    without the activation in the last layer, followed by :class:`~hkconv.models.baselines.baseline.TaskHead`. With
+    attributes of edges a neighbour's message is :math:`\operatorname{relu}(W^{(l)} \tilde h_j + V^{(l)} e_{ij})`, as in
+    the Open Graph Benchmark (Hu et al. 2020); those of an added self loop are zero.
+
+    Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`, and
+
+    Args:
+        edge_dim: number of attributes of an edge, or None.
     """
 
-    def convolutions(self, widths: list[int], dropout: float) -> torch.nn.Module:
-        return torch.nn.ModuleDict({"convs": torch.nn.ModuleList(GCNConv(*pair) for pair in pairwise(widths))})
+    reads_edges = True
+
+    def convolutions(self, sizes: BaselineSizes, *, edge_dim: int | None = None) -> list[torch.nn.Module]:
+        if edge_dim is None:
+            return [GCNConv(*pair, normalize=False) for pair in pairwise(sizes.widths)]
+        return [_AttributedConv(*pair, edge_dim) for pair in pairwise(sizes.widths)]
+
+    def layers(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
+    ) -> list[Tensor]:
+        if edge_attr is None:
+            edge_index, edge_weight = normalized_edges(edge_index, edge_weight, x.size(0), x.dtype, doubled=False)
+        return super().layers(x, edge_index, edge_weight, edge_attr)
+
+
+class _AttributedConv(torch.nn.Module):
+    r""":math:`\sum_j \hat A_{ij} (\hat D_{ii} \hat D_{jj})^{-1/2} \operatorname{relu}(W h_j + V e_{ij}) + b`."""
+
+    def __init__(self, in_features: int, out_features: int, edge_dim: int):
+        super().__init__()
+        self.linear = torch.nn.Linear(in_features, out_features, bias=False)
+        self.of_edges = torch.nn.Linear(edge_dim, out_features, bias=False)
+        self.bias = torch.nn.Parameter(torch.zeros(out_features))
+
+    def reset_parameters(self) -> None:
+        reset_modules(self.children())
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, *, edge_attr: Tensor) -> Tensor:
+        edge_index, weight = normalized_edges(edge_index, edge_weight, x.size(0), x.dtype)
+        looped = torch.cat([edge_attr, edge_attr.new_zeros(x.size(0), edge_attr.size(1))])
+        return sum_of_messages(self.linear(x), edge_index, self.of_edges(looped), weight) + self.bias

@@ -5,7 +5,7 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 from hkconv.models.baselines.normalized_edges import normalized_edges
 
 
@@ -29,27 +29,20 @@ class GCNII(Baseline):
         theta: how far the :math:`W^{(l)}` count, above 0; the paper calls it :math:`\lambda`.
     """
 
-    def build(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        alpha: float = 0.1,
-        theta: float = 0.5,
-    ) -> torch.nn.Module:
+    def build(self, sizes: BaselineSizes, *, alpha: float = 0.1, theta: float = 0.5) -> torch.nn.Module:
         if not 0 <= alpha <= 1:
             raise InputError(f"alpha must lie in [0, 1], got {alpha}")
         if theta <= 0:
             raise InputError(f"theta must be above 0, got {theta}")
-        convs = [pyg_nn.GCN2Conv(hidden_dim, alpha, theta, layer + 1, normalize=False) for layer in range(num_layers)]
+        convs = [
+            pyg_nn.GCN2Conv(sizes.hidden_dim, alpha, theta, layer + 1, normalize=False)
+            for layer in range(sizes.num_layers)
+        ]
         return torch.nn.ModuleDict(
             {
-                "first": torch.nn.Linear(in_features, hidden_dim),
+                "first": torch.nn.Linear(sizes.in_features, sizes.hidden_dim),
                 "convs": torch.nn.ModuleList(convs),
-                "last": torch.nn.Linear(hidden_dim, out_features),
+                "last": torch.nn.Linear(sizes.hidden_dim, sizes.out_features),
             }
         )
 

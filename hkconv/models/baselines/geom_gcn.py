@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import coalesce, remove_self_loops
 
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 from hkconv.models.baselines.isomap import isomap, latent_neighbors
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
@@ -131,10 +131,8 @@ class GeomGCN(Baseline):
     whole_graph_for = "an embedding of the graph"
     uses_edge_weight = False
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        return BilevelAggregation([in_features, *[hidden_dim] * (num_layers - 1), out_features], dropout)
+    def build(self, sizes: BaselineSizes) -> torch.nn.Module:
+        return BilevelAggregation(sizes.widths, sizes.dropout)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         return self.network(x, structural_neighborhood(edge_index, x.size(0)))

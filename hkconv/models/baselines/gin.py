@@ -4,7 +4,8 @@ import torch
 import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
+from hkconv.models.baselines.convolutional import sum_of_messages
 from hkconv.ops.edge_sums import neighbor_sum
 from hkconv.ops.neighbors import neighbors_with_loops
 
@@ -31,28 +32,42 @@ class GIN(Baseline):
     In training, a batch of one node has no variance: it is normalised by the running statistics, which it leaves as
     they are.
 
-    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
+    With attributes of edges it is the GINE of Hu et al. (2020, Strategies for Pre-training Graph Neural Networks): the
+    sum over neighbours is that of :math:`\operatorname{relu}(h_j^{(l-1)} + V^{(l)} e_{ij})`.
+
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`, and
+
+    Args:
+        edge_dim: number of attributes of an edge, or None.
     """
 
     uses_edge_weight = False
+    reads_edges = True
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        widths = [in_features, *[hidden_dim] * (num_layers - 1)]
+    def build(self, sizes: BaselineSizes, *, edge_dim: int | None = None) -> torch.nn.Module:
+        hidden_dim, widths = sizes.hidden_dim, sizes.widths[:-1]
         mlps = [
             pyg_nn.MLP([width, hidden_dim, hidden_dim], norm_kwargs={"allow_single_element": True}, plain_last=False)
             for width in widths
         ]
         network = torch.nn.ModuleDict({"convs": torch.nn.ModuleList(GINSum(mlp) for mlp in mlps)})
         if self.head.task != "graph":
-            network["last"] = torch.nn.Linear(hidden_dim, out_features)
+            network["last"] = torch.nn.Linear(hidden_dim, sizes.out_features)
+        if edge_dim is not None:
+            network["of_edges"] = torch.nn.ModuleList(torch.nn.Linear(edge_dim, width, bias=False) for width in widths)
         return network
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+    def encode(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
+    ) -> Tensor:
         layers = [x]
-        for conv in self.network["convs"]:
-            layers.append(conv(layers[-1], edge_index))
+        for number, conv in enumerate(self.network["convs"]):
+            h = layers[-1]
+            if edge_attr is None:
+                layers.append(conv(h, edge_index))
+            else:
+                of_edges = self.network["of_edges"][number](edge_attr)
+                layers.append(conv.nn(h + sum_of_messages(h, edge_index, of_edges)))
         if self.head.task == "graph":
             return torch.cat(layers, dim=-1)
         return self.network["last"](self.dropout(layers[-1]))

@@ -1,12 +1,14 @@
 """GloGNN and GloGNN++ (Li et al. 2022, Finding Global Homophily in Graph Neural Networks When Meeting Heterophily)."""
 
+from typing import Any
+
 import torch
 import torch_geometric.nn as pyg_nn
 from torch import Tensor
 from torch_geometric.nn.models.linkx import SparseLinear
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 from hkconv.models.baselines.normalized_edges import normalized_edges
 from hkconv.ops.edge_sums import neighbor_sum
 from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
@@ -16,8 +18,8 @@ class GlobalHomophily(torch.nn.Module):
     r"""The network of :class:`GloGNN`, from node features and adjacency rows to what the head takes.
 
     Args:
-        in_features, hidden_dim, out_features: widths of the features, of the two perceptrons and of :math:`H`.
-        num_nodes, num_layers, dropout, alpha, beta1, beta2, gamma, hops: as :class:`GloGNN`.
+        sizes: of the features, of the two perceptrons and of :math:`H`; number of mixings and rate of dropout.
+        num_nodes, alpha, beta1, beta2, gamma, hops: as :class:`GloGNN`.
         weighs_columns: whether the importance :math:`\Sigma` of the columns is learned.
 
     Shapes:
@@ -29,23 +31,20 @@ class GlobalHomophily(torch.nn.Module):
 
     def __init__(
         self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
+        sizes: BaselineSizes,
         *,
         num_nodes: int,
-        alpha: float,
-        beta1: float,
-        beta2: float,
-        gamma: float,
-        hops: int,
+        alpha: float = 0.5,
+        beta1: float = 1.0,
+        beta2: float = 1.0,
+        gamma: float = 0.2,
+        hops: int = 2,
         weighs_columns: bool,
     ):
         super().__init__()
         _check(num_nodes, alpha, beta1, beta2, gamma, hops)
-        self.num_nodes, self.num_layers = num_nodes, num_layers
+        in_features, hidden_dim, out_features, self.num_layers, dropout = sizes
+        self.num_nodes = num_nodes
         self.alpha, self.beta1, self.beta2, self.gamma = alpha, beta1, beta2, gamma
         self.of_features = pyg_nn.MLP([in_features, hidden_dim, out_features], dropout=dropout, norm=None)
         self.of_rows = SparseLinear(num_nodes, hidden_dim)
@@ -161,35 +160,8 @@ class GloGNN(Baseline):
     whole_graph_for = "rows of the adjacency matrix"
     weighs_columns = False
 
-    def build(  # type: ignore[override]  # num_nodes is always among the options, see uses_num_nodes
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        num_nodes: int,
-        alpha: float = 0.5,
-        beta1: float = 1.0,
-        beta2: float = 1.0,
-        gamma: float = 0.2,
-        hops: int = 2,
-    ) -> torch.nn.Module:
-        return GlobalHomophily(
-            in_features,
-            hidden_dim,
-            out_features,
-            num_layers,
-            dropout,
-            num_nodes=num_nodes,
-            alpha=alpha,
-            beta1=beta1,
-            beta2=beta2,
-            gamma=gamma,
-            hops=hops,
-            weighs_columns=self.weighs_columns,
-        )
+    def build(self, sizes: BaselineSizes, **options: Any) -> torch.nn.Module:
+        return GlobalHomophily(sizes, weighs_columns=self.weighs_columns, **options)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         return self.network(x, edge_index, edge_weight)

@@ -5,7 +5,7 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 from hkconv.models.baselines.normalized_edges import normalized_edges
 
 
@@ -35,26 +35,16 @@ class GMT(Baseline):
 
     tasks = ("graph",)
 
-    def build(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        heads: int = 1,
-        num_seeds: int = 8,
-    ) -> torch.nn.Module:
-        if heads < 1 or out_features % heads:
+    def build(self, sizes: BaselineSizes, *, heads: int = 1, num_seeds: int = 8) -> torch.nn.Module:
+        width = sizes.out_features
+        if heads < 1 or width % heads:
             raise InputError(
-                f"heads must be at least 1 and divide num_layers * hidden_dim, got {heads} heads for {out_features}"
+                f"heads must be at least 1 and divide num_layers * hidden_dim, got {heads} heads for {width}"
             )
         if num_seeds < 1:
             raise InputError(f"num_seeds must be at least 1, got {num_seeds}")
-        widths = [in_features, *[hidden_dim] * (num_layers - 1)]
-        convs = [pyg_nn.GCNConv(width, hidden_dim, normalize=False) for width in widths]
-        pool = pyg_nn.GraphMultisetTransformer(out_features, num_seeds, heads=heads, layer_norm=True)
+        convs = [pyg_nn.GCNConv(before, sizes.hidden_dim, normalize=False) for before in sizes.widths[:-1]]
+        pool = pyg_nn.GraphMultisetTransformer(width, num_seeds, heads=heads, layer_norm=True)
         return torch.nn.ModuleDict({"convs": torch.nn.ModuleList(convs), "pool": pool})
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:

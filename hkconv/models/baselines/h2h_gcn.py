@@ -1,6 +1,7 @@
 """H2H-GCN (Dai et al. 2021, A Hyperbolic-to-Hyperbolic Graph Convolutional Network): no tangent space in any layer."""
 
 from collections.abc import Callable
+from typing import Any
 
 import geoopt
 import torch
@@ -10,18 +11,16 @@ from torch_geometric.nn import global_mean_pool
 
 from hkconv.errors import InputError
 from hkconv.geometry.centroid import project_mean
-from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
-from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.baselines.hyperbolic import HyperbolicBaseline, HyperbolicConv
 from hkconv.models.tasks import known
 from hkconv.nn import HDistance
-from hkconv.nn.common import full_precision, register_curvature
 from hkconv.ops.edge_sums import at_source, neighbor_sum, square_distance, target_sum
-from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
+from hkconv.ops.neighbors import Neighbors
 
 
-class H2HGCNConv(torch.nn.Module):
+class H2HGCNConv(HyperbolicConv):
     r"""A layer of H2H-GCN :math:`\mathbb L^m \to \mathbb L^n`: a linear map that keeps the manifold, the Einstein
     midpoint of the neighbours and the node itself in the Klein model, and a ReLU in the Poincaré ball,
 
@@ -52,31 +51,18 @@ class H2HGCNConv(torch.nn.Module):
     :math:`\gamma`.
 
     Args:
-        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
         out_dim: dimension :math:`n \ge m` of the output points.
         dropout: probability of dropping a spatial coordinate of the input.
-        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
-    Shapes:
-        - **x**: points ``(N, m+1)``
-        - **edge_index**: ``(2, E)``, source to target. It is sorted when it is first seen and not again while the same
-          tensor comes back unchanged.
-        - **edge_weight**: non-negative ``(E,)``; added self loops weigh 1
-        - **output**: points ``(N, n+1)``
+    Other arguments and shapes: as :class:`~hkconv.models.baselines.hyperbolic.HyperbolicConv`.
     """
 
-    curvature: Curvature
-
     def __init__(self, in_dim: int, out_dim: int, *, dropout: float = 0.0, curvature: Curvature = -1.0):
-        super().__init__()
         if not 1 <= in_dim <= out_dim:
             raise InputError(
                 f"in_dim must be at least 1 and at most out_dim, or W cannot be orthogonal: got {in_dim} and {out_dim}"
             )
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
-        self.in_dim, self.out_dim, self.dropout = in_dim, out_dim, dropout
-        register_curvature(self, curvature)
+        super().__init__(in_dim, out_dim, dropout=dropout, curvature=curvature)
         self.weight = geoopt.ManifoldParameter(torch.empty(out_dim, in_dim), manifold=geoopt.EuclideanStiefel())
         self.reset_parameters()
 
@@ -84,18 +70,12 @@ class H2HGCNConv(torch.nn.Module):
         """An orthogonal matrix, every one as likely as any other."""
         torch.nn.init.orthogonal_(self.weight)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        check_points(x, self.in_dim, self.curvature, "x")
-        with full_precision(x) as (x,):
-            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
-            return self._activate(self._midpoint(self._map(x), weight, neighbors))
-
-    def _map(self, x: Tensor) -> Tensor:
+    def map(self, x: Tensor) -> Tensor:
         space = F.dropout(x[:, 1:], self.dropout, self.training)
         # Time follows from the length, which W keeps: so no rounding of W leads off the manifold.
         return lift(F.linear(space, self.weight), self.curvature)
 
-    def _midpoint(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
+    def aggregate(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
         total = neighbors.target_pointer.diff().to(y.dtype) if weight is None else target_sum(weight, neighbors)
         mean = lift(neighbor_sum(y[:, 1:], weight, neighbors) / total.unsqueeze(-1), self.curvature)
@@ -106,9 +86,9 @@ class H2HGCNConv(torch.nn.Module):
         spread = target_sum(spread if weight is None else weight * spread, neighbors) / (2 * total)
         return project_mean(mean, spread.unsqueeze(-1) * mean_f, self.curvature)[0]
 
-    def _activate(self, x: Tensor) -> Tensor:
+    def activate(self, y: Tensor) -> Tensor:
         R = curvature_radius(self.curvature)
-        time, space = x[:, :1], x[:, 1:]
+        time, space = y[:, :1], y[:, 1:]
         cut = space.clamp(max=0).square().sum(-1, keepdim=True) / (2 * R * (R + time))
         return lift(space.relu() / (1 + cut), self.curvature)
 
@@ -123,9 +103,6 @@ class H2HGCNConv(torch.nn.Module):
     def _orthogonalize(self) -> None:
         """Undo what another precision made of the weight; in float64, because half precision has no SVD."""
         self.weight.copy_(self.weight.manifold.projx(self.weight.double()))
-
-    def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
 
 
 class CentroidClassifier(torch.nn.Module):
@@ -162,7 +139,7 @@ class CentroidClassifier(torch.nn.Module):
         return self.linear(distances)
 
 
-class H2HGCN(HyperbolicNetwork):
+class H2HGCN(HyperbolicBaseline):
     r"""H2H-GCN: :math:`\exp_o(Wx + b)`, then ``num_layers`` :class:`H2HGCNConv`, then by task
 
     - ``"node"``, ``"graph"``: :class:`CentroidClassifier`, as in the paper. The head of
@@ -187,18 +164,14 @@ class H2HGCN(HyperbolicNetwork):
         hidden_dim: int,
         num_classes: int | None,
         *,
-        num_layers: int,
-        dropout: float = 0.0,
         task: str = "node",
         num_centroids: int = 32,
+        **sizes: Any,
     ):
-        super().__init__(
-            in_features,
-            hidden_dim,
-            num_classes,
-            lambda _: H2HGCNConv(hidden_dim, hidden_dim, dropout=dropout),
-            num_layers=num_layers,
-            task=task,
-            dropout=dropout,
-            make_classifier=lambda: CentroidClassifier(hidden_dim, num_centroids, known(num_classes), task),
-        )
+        def make_classifier() -> CentroidClassifier:
+            return CentroidClassifier(hidden_dim, num_centroids, known(num_classes), task)
+
+        super().__init__(in_features, hidden_dim, num_classes, task=task, make_classifier=make_classifier, **sizes)
+
+    def make_layer(self, number: int, num_layers: int, dim: int, dropout: float) -> H2HGCNConv:
+        return H2HGCNConv(dim, dim, dropout=dropout)

@@ -8,12 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hkconv.errors import InputError
-from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import exp0, lift, log0, oplus
-from hkconv.models.hyperbolic_network import HyperbolicNetwork
-from hkconv.nn import HEmbedding
-from hkconv.nn.common import find_activation, full_precision, register_curvature
+from hkconv.models.baselines.hyperbolic import HyperbolicBaseline, HyperbolicConv
+from hkconv.nn.common import find_activation
 from hkconv.nn.embedding import shortened
 from hkconv.ops.edge_sums import (
     at_source,
@@ -23,7 +21,7 @@ from hkconv.ops.edge_sums import (
     target_max,
     target_sum,
 )
-from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
+from hkconv.ops.neighbors import Neighbors
 
 # As in graph attention networks (Veličković et al. 2018), from which HGCN takes its attention.
 NEGATIVE_SLOPE = 0.2
@@ -32,7 +30,7 @@ NEGATIVE_SLOPE = 0.2
 REACH = 15.0
 
 
-class HGCNConv(torch.nn.Module):
+class HGCNConv(HyperbolicConv):
     r"""A layer of HGCN :math:`\mathbb L^m \to \mathbb L^n`: a linear map in the tangent space of the origin, attention
     over the neighbours in the tangent space of each node, and an activation in that of the origin again,
 
@@ -66,22 +64,12 @@ class HGCNConv(torch.nn.Module):
     :class:`~hkconv.nn.HEmbedding`.
 
     Args:
-        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
-        out_dim: dimension :math:`n` of the output points.
         act: activation :math:`\sigma`, one of ``hkconv.nn.common.ACTIVATIONS``, a callable, or None for none.
         dropout: probability of dropping a coordinate of :math:`\log_o x`.
         reach: how far tangent vectors reach, in units of :math:`R`; None for any distance, as in the paper.
-        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
-    Shapes:
-        - **x**: points ``(N, m+1)``
-        - **edge_index**: ``(2, E)``, source to target. It is sorted when it is first seen and not again while the same
-          tensor comes back unchanged.
-        - **edge_weight**: non-negative ``(E,)``; added self loops weigh 1
-        - **output**: points ``(N, n+1)``
+    Other arguments and shapes: as :class:`~hkconv.models.baselines.hyperbolic.HyperbolicConv`.
     """
-
-    curvature: Curvature
 
     def __init__(
         self,
@@ -93,17 +81,10 @@ class HGCNConv(torch.nn.Module):
         reach: float | None = None,
         curvature: Curvature = -1.0,
     ):
-        super().__init__()
-        for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        super().__init__(in_dim, out_dim, dropout=dropout, curvature=curvature)
         if reach is not None and not reach > 0:
             raise InputError(f"reach must be a number above 0 or None, got {reach}")
-        self.in_dim, self.out_dim, self.dropout, self.reach = in_dim, out_dim, dropout, reach
-        self.act = None if act is None else find_activation(act)
-        register_curvature(self, curvature)
+        self.reach, self.act = reach, None if act is None else find_activation(act)
         self.weight = torch.nn.Parameter(torch.empty(out_dim, in_dim))
         self.bias = torch.nn.Parameter(torch.empty(out_dim))
         #: The rows are q, for the neighbour, and p, for the node itself.
@@ -119,20 +100,14 @@ class HGCNConv(torch.nn.Module):
         torch.nn.init.zeros_(self.bias)
         torch.nn.init.zeros_(self.attention_bias)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        check_points(x, self.in_dim, self.curvature, "x")
-        with full_precision(x) as (x,):
-            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
-            return self._activate(self._aggregate(self._map(x), weight, neighbors))
-
-    def _map(self, x: Tensor) -> Tensor:
+    def map(self, x: Tensor) -> Tensor:
         tangent = F.dropout(log0(x, self.curvature)[:, 1:], self.dropout, self.training)
         mapped = self._from_origin(F.linear(tangent, self.weight))
         # exp_h(PT(b)) is the point exp_o(b) placed around h.
         placed = oplus(self._from_origin(self.bias), mapped, self.curvature)
         return lift(placed[:, 1:], self.curvature)
 
-    def _aggregate(self, h: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
+    def aggregate(self, h: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
         f = 1 + h[:, 0] / R
         ball = h[:, 1:] / (R * f.unsqueeze(-1))
@@ -155,7 +130,7 @@ class HGCNConv(torch.nn.Module):
             score = score + weight.clamp(min=torch.finfo(weight.dtype).tiny).log()
         return (score - target_max(score, neighbors).index_select(0, neighbors.target)).exp()
 
-    def _activate(self, h: Tensor) -> Tensor:
+    def activate(self, h: Tensor) -> Tensor:
         tangent = log0(h, self.curvature)[:, 1:]
         return self._from_origin(tangent if self.act is None else self.act(tangent))
 
@@ -163,9 +138,6 @@ class HGCNConv(torch.nn.Module):
         if self.reach is not None:
             tangent = shortened(tangent, self.reach * curvature_radius(self.curvature))
         return exp0(F.pad(tangent, (1, 0)), self.curvature)
-
-    def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
 
 
 # Below, the first terms of the series are exact in float64.
@@ -193,7 +165,7 @@ def _series(delta: Tensor) -> Tensor:
     return total
 
 
-class HGCN(HyperbolicNetwork):
+class HGCN(HyperbolicBaseline):
     r"""HGCN: :math:`\exp_o(Wx + b)`, then ``num_layers`` :class:`HGCNConv`, then the same head as
     :class:`~hkconv.models.HKN`, so that the two differ in their layers alone.
 
@@ -203,27 +175,8 @@ class HGCN(HyperbolicNetwork):
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        num_classes: int | None,
-        *,
-        num_layers: int,
-        dropout: float = 0.0,
-        task: str = "node",
-    ):
-        def make_layer(number: int) -> HGCNConv:
-            act = "relu" if number < num_layers - 1 else None
-            return HGCNConv(hidden_dim, hidden_dim, act=act, dropout=dropout, reach=REACH)
+    reach = REACH
 
-        super().__init__(
-            in_features,
-            hidden_dim,
-            num_classes,
-            make_layer,
-            num_layers=num_layers,
-            task=task,
-            dropout=dropout,
-            make_embedding=lambda: HEmbedding(in_features, hidden_dim, reach=REACH),
-        )
+    def make_layer(self, number: int, num_layers: int, dim: int, dropout: float) -> HGCNConv:
+        act = "relu" if number < num_layers - 1 else None
+        return HGCNConv(dim, dim, act=act, dropout=dropout, reach=REACH)

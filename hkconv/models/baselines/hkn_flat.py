@@ -11,12 +11,12 @@ from hkconv.errors import InputError
 from hkconv.geometry.centroid import effective_weight
 from hkconv.geometry.lorentz import log0
 from hkconv.models.readout import INITIAL_TEMPERATURE
-from hkconv.models.tasks import check_task, known
-from hkconv.nn.common import check_rate, full_precision, reset_modules
+from hkconv.models.tasks import check_network, known
+from hkconv.nn.common import check_rate, full_precision, read_attributes, reset_modules
 from hkconv.nn.hk_block import VIEWS
 from hkconv.ops.edge_sums import neighbor_sum, square_distance
 from hkconv.ops.fused import acting_weight
-from hkconv.ops.neighbors import Neighbors, find_neighbors
+from hkconv.ops.neighbors import Neighbors, find_neighbors, unfold
 from hkconv.ops.reference import in_pieces
 from hkconv.ops.rows import view_gates
 from hkconv.points import kernel_points
@@ -38,7 +38,9 @@ class FlatBlock(torch.nn.Module):
               \qquad y_i = (d_i, a_i, s_i) \\
         x_i' &= \mathrm{relu}\Big(\mathrm{batchnorm}\Big(\sum_c g_{ic}\, y_{ic}\Big)\Big)
 
-    over the neighbours :math:`j` of a node, with :math:`\bar w_j = w_j / \sum_{j'} w_{j'}`, or equal ones where all
+    over the neighbours :math:`j` of a node. Attributes of edges act as in HKBlock: :math:`x_j - x_i + W_e e_{ij}` takes
+    the place of :math:`x_j - x_i`, and :math:`x_j + W_n e_{ij}` that of :math:`x_j` in :math:`a_i`; both maps start at
+    zero. There are the weights :math:`\bar w_j = w_j / \sum_{j'} w_{j'}`, or equal ones where all
     weights vanish. The fixed :math:`p_k` are the kernel points of HKConv seen from the origin,
     :math:`\log_o \tilde x_k`: the same directions, and as long as the points are far. Differences take the place of
     :math:`\ominus`, means of centroids and linear maps of HLinear, whose gate has no counterpart. A node without
@@ -56,15 +58,24 @@ class FlatBlock(torch.nn.Module):
         out_dim: width :math:`n` of the output.
         kernel_size: number :math:`K` of kernel points.
         dropout: probability of dropping an entry of the input, drawn once a node.
+        edge_dim: number of attributes of an edge, or None.
 
     Shapes:
-        - **x**: ``(N, m)``; **edge_index**, **edge_weight**: as in :class:`~hkconv.nn.HKConv`
+        - **x**: ``(N, m)``; **edge_index**, **edge_weight**, **edge_attr**: as in :class:`~hkconv.nn.HKConv`
         - **output**: ``(N, n)``
     """
 
     points: Tensor
 
-    def __init__(self, in_dim: int, out_dim: int, kernel_size: int = KERNEL_SIZE, *, dropout: float = 0.0):
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        kernel_size: int = KERNEL_SIZE,
+        *,
+        dropout: float = 0.0,
+        edge_dim: int | None = None,
+    ):
         super().__init__()
         check_rate(dropout)
         self.in_dim, self.out_dim, self.kernel_size, self.dropout = in_dim, out_dim, kernel_size, dropout
@@ -77,6 +88,9 @@ class FlatBlock(torch.nn.Module):
         self.gate_weight = torch.nn.Parameter(torch.empty(len(VIEWS), out_dim))
         self.gate_mix = torch.nn.Parameter(torch.empty(len(VIEWS), len(VIEWS)))
         self.norm = BatchNorm(out_dim, allow_single_element=True)
+        # The maps of attributes for the differences and for the neighbours.
+        self.edge_map = None if edge_dim is None else torch.nn.Parameter(torch.empty(2, in_dim, edge_dim))
+        self.edge_dim = edge_dim
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -84,47 +98,63 @@ class FlatBlock(torch.nn.Module):
         bound = math.sqrt(6 / (self.in_dim + self.out_dim))
         for weight in (self.weight, self.neighbors.weight, self.node.weight):
             torch.nn.init.uniform_(weight, -bound, bound)
-        for zero in (self.bias, self.neighbors.bias, self.node.bias, self.gate_weight, self.gate_mix):
-            torch.nn.init.zeros_(zero)
+        for zero in (self.bias, self.neighbors.bias, self.node.bias, self.gate_weight, self.gate_mix, self.edge_map):
+            if zero is not None:
+                torch.nn.init.zeros_(zero)
         self.norm.reset_parameters()
         torch.nn.init.constant_(self.norm.module.weight, self.out_dim**-0.5)
 
-    def forward(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Neighbors,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
         """Features of all nodes after the block, ``(N, out_dim)``."""
         with full_precision(x) as (x,):
-            views = self.views(F.dropout(x, self.dropout, self.training), edge_index, edge_weight)
+            views = self.views(F.dropout(x, self.dropout, self.training), edge_index, edge_weight, edge_attr)
             mixed = (self.gates(views).unsqueeze(-1) * views).sum(1)
             return self.norm(mixed).relu()
 
-    def views(self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None) -> Tensor:
+    def views(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Neighbors,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
         """The three views :math:`y_i` of each node in the order of HKBlock's, ``(N, 3, out_dim)``."""
         found, weight = find_neighbors(edge_index, edge_weight, (x.size(0), x.size(0)))
         acting = None if weight is None else acting_weight(weight.to(x.dtype).index_select(0, found.order), found)
-        mean, share = self._means(x, acting, found)
+        edge_attr = read_attributes(edge_attr, self.edge_dim, found.source.numel(), found.order)
+        edge_attr = None if edge_attr is None else edge_attr.to(x.dtype)
+        of_edges = self._shares(x, found, edge_attr)
+        of_edges = of_edges if acting is None else of_edges * acting
+        mean, share = _means(x, of_edges, found)
         differences = mean - share.unsqueeze(-1) * x.unsqueeze(1)
+        neighbor = mean.sum(1)
+        if edge_attr is not None and self.edge_map is not None:
+            attributes = _means(edge_attr, of_edges, unfold(found))[0]
+            differences = differences + F.linear(attributes, self.edge_map[0])
+            neighbor = neighbor + F.linear(attributes.sum(1), self.edge_map[1])
         by_kernel = torch.einsum("ikm,knm->in", differences, self.weight) + share @ self.bias
         # The shares of all kernel points are 1 together, and 0 without neighbours.
-        neighbors = F.linear(mean.sum(1), self.neighbors.weight) + share.sum(1, keepdim=True) * self.neighbors.bias
+        neighbors = F.linear(neighbor, self.neighbors.weight) + share.sum(1, keepdim=True) * self.neighbors.bias
         return torch.stack([by_kernel, neighbors, self.node(x)], dim=1)
 
     def gates(self, views: Tensor) -> Tensor:
         """The weights :math:`g_i` of the views, which sum to 1, ``(N, 3, out_dim) -> (N, 3)``."""
         return view_gates(views, self.gate_weight, self.gate_mix)
 
-    def _means(self, x: Tensor, weight: Tensor | None, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
-        r"""For each kernel point :math:`\sum_j \bar w_j \nu_{jk} x_j`, ``(N, K, in_dim)``, and the same sum of ones."""
-        share = self._shares(x, neighbors)
-        share = share if weight is None else share * weight
-        # A column of ones collects the sums of the shares.
-        rows = F.pad(x, (0, 1), value=1.0)
-        sums = torch.stack([neighbor_sum(rows, of_point, neighbors) for of_point in share.unbind()], dim=1)
-        total = sums[..., -1:].sum(1, keepdim=True)
-        sums = sums / torch.where(total > 0, total, 1)
-        return sums[..., :-1], sums[..., -1]
-
-    def _shares(self, x: Tensor, neighbors: Neighbors) -> Tensor:
-        r"""The :math:`\nu_{jk}` of all edges, sorted by target, ``(K, E)``."""
-        squares = [square_distance(x, x + point, neighbors) for point in self.points.unbind()]
+    def _shares(self, x: Tensor, neighbors: Neighbors, edge_attr: Tensor | None) -> Tensor:
+        r"""The :math:`\nu_{jk}` of all edges, sorted by target as ``edge_attr`` is, ``(K, E)``."""
+        if edge_attr is None or self.edge_map is None:
+            squares = [square_distance(x, x + point, neighbors) for point in self.points.unbind()]
+        else:
+            between = x.index_select(0, neighbors.source) - x.index_select(0, neighbors.target)
+            moved = between + F.linear(edge_attr, self.edge_map[0])
+            squares = [(moved - point).square().sum(-1) for point in self.points.unbind()]
         distance = _root(torch.stack(squares))
         # A neighbour can be at the place of every kernel point where there is but one.
         distance = effective_weight(distance, distance.detach().amax(0))
@@ -132,6 +162,22 @@ class FlatBlock(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim}, kernel_size={self.kernel_size})"
+
+
+def _means(rows: Tensor, share: Tensor, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
+    r"""For each kernel point :math:`\sum_j \bar w_j \nu_{jk} x_j`, ``(N, K, d)``, and the same sum of ones ``(N, K)``.
+
+    Args:
+        rows: the :math:`x_j` of the sources, ``(S, d)``.
+        share: the :math:`w_j \nu_{jk}` of all edges, sorted by target, ``(K, E)``.
+        neighbors: the edges.
+    """
+    # A column of ones collects the sums of the shares.
+    rows = F.pad(rows, (0, 1), value=1.0)
+    sums = torch.stack([neighbor_sum(rows, of_point, neighbors) for of_point in share.unbind()], dim=1)
+    total = sums[..., -1:].sum(1, keepdim=True)
+    sums = sums / torch.where(total > 0, total, 1)
+    return sums[..., :-1], sums[..., -1]
 
 
 class FlatReadout(torch.nn.Module):
@@ -208,8 +254,11 @@ class FlatHKN(torch.nn.Module):
     the time coordinates, so that it has fewer parameters of the same width; and HKN's centres, being points of a
     manifold, are spared the weight decay that acts on these.
 
-    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
+    Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`, and ``edge_dim``, as :class:`FlatBlock`; shapes:
+    as :class:`~hkconv.models.HKN`.
     """
+
+    reads_edges = True
 
     def __init__(
         self,
@@ -220,14 +269,15 @@ class FlatHKN(torch.nn.Module):
         num_layers: int,
         dropout: float = 0.0,
         task: str = "node",
+        edge_dim: int | None = None,
     ):
         super().__init__()
-        check_task(task, num_classes, num_layers)
-        if hidden_dim < 1:
-            raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
+        check_network(self, task, num_classes, num_layers, hidden_dim, dropout)
         self.task, self.dropout = task, dropout
         self.embedding = torch.nn.Linear(in_features, hidden_dim)
-        self.convs = torch.nn.ModuleList(FlatBlock(hidden_dim, hidden_dim, dropout=dropout) for _ in range(num_layers))
+        self.convs = torch.nn.ModuleList(
+            FlatBlock(hidden_dim, hidden_dim, dropout=dropout, edge_dim=edge_dim) for _ in range(num_layers)
+        )
         temperature = INITIAL_TEMPERATURE * (num_layers + 1)
         self.readouts = torch.nn.ModuleList(
             FlatReadout(task, hidden_dim, num_classes, temperature) for _ in range(num_layers + 1)
@@ -238,14 +288,18 @@ class FlatHKN(torch.nn.Module):
         reset_modules([self.embedding, *self.convs, *self.readouts])
 
     def layer_features(
-        self, x: Tensor, edge_index: Tensor | Neighbors, edge_weight: Tensor | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor | Neighbors,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> list[Tensor]:
         """The features of all nodes after the embedding and after each block, ``(N, hidden_dim)`` each."""
         # Sorted once for all blocks, also in a compiled graph, where nothing is remembered.
         found, weight = find_neighbors(edge_index, edge_weight, (x.size(0), x.size(0)))
         layers = [self.embedding(F.dropout(x, self.dropout, self.training))]
         for conv in self.convs:
-            layers.append(conv(layers[-1], found, weight))
+            layers.append(conv(layers[-1], found, weight, edge_attr))
         return layers
 
     def forward(
@@ -257,9 +311,10 @@ class FlatHKN(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
         pairs: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         """Logits of the task, in and out as :class:`hkconv.models.HKN`."""
-        layers = self.layer_features(x, edge_index, edge_weight)
+        layers = self.layer_features(x, edge_index, edge_weight, edge_attr)
         read = [readout(layer, batch, batch_size, pairs) for readout, layer in zip(self.readouts, layers)]
         return sum(read[1:], start=read[0])
 

@@ -5,18 +5,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hkconv.errors import InputError
-from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.lorentz import lift
-from hkconv.models.hyperbolic_network import HyperbolicNetwork
+from hkconv.models.baselines.hyperbolic import HyperbolicBaseline, HyperbolicConv
 from hkconv.nn import HLinear
-from hkconv.nn.common import find_activation, full_precision, register_curvature
+from hkconv.nn.common import find_activation
 from hkconv.ops.edge_sums import neighbor_sum, target_sum
-from hkconv.ops.neighbors import Neighbors, neighbors_with_loops
+from hkconv.ops.neighbors import Neighbors
 
 
-class HyboNetConv(torch.nn.Module):
+class HyboNetConv(HyperbolicConv):
     r"""A graph layer of HyboNet :math:`\mathbb L^m \to \mathbb L^n`: a Lorentz linear map, then the centroid of the
     neighbours and the node itself,
 
@@ -37,21 +35,11 @@ class HyboNetConv(torch.nn.Module):
     :math:`\lambda` up to about 30 R.
 
     Args:
-        in_dim: dimension :math:`m` of the input points, which carry ``m+1`` coordinates.
-        out_dim: dimension :math:`n` of the output points.
         act: activation :math:`\tau`, one of ``hkconv.nn.common.ACTIVATIONS`` or a callable.
         dropout: probability of dropping a coordinate of the activated input.
-        curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
 
-    Shapes:
-        - **x**: points ``(N, m+1)``
-        - **edge_index**: ``(2, E)``, source to target. It is sorted when it is first seen and not again while the same
-          tensor comes back unchanged.
-        - **edge_weight**: non-negative ``(E,)``; added self loops weigh 1
-        - **output**: points ``(N, n+1)``
+    Other arguments and shapes: as :class:`~hkconv.models.baselines.hyperbolic.HyperbolicConv`.
     """
-
-    curvature: Curvature
 
     def __init__(
         self,
@@ -62,11 +50,7 @@ class HyboNetConv(torch.nn.Module):
         dropout: float = 0.0,
         curvature: Curvature = -1.0,
     ):
-        super().__init__()
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
-        self.in_dim, self.out_dim = in_dim, out_dim
-        register_curvature(self, curvature)
+        super().__init__(in_dim, out_dim, dropout=dropout, curvature=curvature)
         steps = [] if act is None else [find_activation(act)]
         steps += [torch.nn.Dropout(dropout)] if dropout else []
         self.linear = HLinear(in_dim, out_dim, act=torch.nn.Sequential(*steps) if steps else None, curvature=curvature)
@@ -74,13 +58,10 @@ class HyboNetConv(torch.nn.Module):
     def reset_parameters(self) -> None:
         self.linear.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        check_points(x, self.in_dim, self.curvature, "x")
-        with full_precision(x) as (x,):
-            neighbors, weight = neighbors_with_loops(edge_index, edge_weight, x.size(0), x.dtype)
-            return self._centroid(self.linear(x), weight, neighbors)
+    def map(self, x: Tensor) -> Tensor:
+        return self.linear(x)
 
-    def _centroid(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
+    def aggregate(self, y: Tensor, weight: Tensor | None, neighbors: Neighbors) -> Tensor:
         R = curvature_radius(self.curvature)
         total = neighbors.target_pointer.diff().to(y.dtype) if weight is None else target_sum(weight, neighbors)
         s = neighbor_sum(y, weight, neighbors) / total.unsqueeze(-1)
@@ -88,11 +69,8 @@ class HyboNetConv(torch.nn.Module):
         square = (time * time - (space * space).sum(-1, keepdim=True)).clamp(min=R * R)
         return lift(R * square.rsqrt() * space, self.curvature)
 
-    def __repr__(self) -> str:
-        return f"{self.__class__.__name__}({self.in_dim}, {self.out_dim})"
 
-
-class HyboNet(HyperbolicNetwork):
+class HyboNet(HyperbolicBaseline):
     r"""HyboNet for graphs: :math:`\exp_o(Wx + b)`, then ``num_layers`` :class:`HyboNetConv`, then the same head as
     :class:`~hkconv.models.HKN`, so that the two differ in their layers alone.
 
@@ -102,19 +80,5 @@ class HyboNet(HyperbolicNetwork):
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`; shapes: as :class:`~hkconv.models.HKN`.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        num_classes: int | None,
-        *,
-        num_layers: int,
-        dropout: float = 0.0,
-        task: str = "node",
-    ):
-        def make_layer(number: int) -> HyboNetConv:
-            return HyboNetConv(hidden_dim, hidden_dim, act="relu" if number > 0 else None, dropout=dropout)
-
-        super().__init__(
-            in_features, hidden_dim, num_classes, make_layer, num_layers=num_layers, task=task, dropout=dropout
-        )
+    def make_layer(self, number: int, num_layers: int, dim: int, dropout: float) -> HyboNetConv:
+        return HyboNetConv(dim, dim, act="relu" if number > 0 else None, dropout=dropout)

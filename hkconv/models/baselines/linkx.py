@@ -5,7 +5,7 @@ import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 
 
 class LINKX(Baseline):
@@ -33,18 +33,11 @@ class LINKX(Baseline):
     whole_graph_for = "rows of the adjacency matrix"
 
     def build(  # type: ignore[override]  # num_nodes is always among the options, see uses_num_nodes
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        num_nodes: int,
+        self, sizes: BaselineSizes, *, num_nodes: int
     ) -> torch.nn.Module:
         if num_nodes < 1:
             raise InputError(f"num_nodes must be at least 1, got {num_nodes}")
-        network = pyg_nn.LINKX(num_nodes, in_features, hidden_dim, out_features, num_layers, dropout=dropout)
+        network = pyg_nn.LINKX(num_nodes, *sizes[:4], dropout=sizes.dropout)
         for module in network.modules():
             if isinstance(module, pyg_nn.BatchNorm):
                 module.allow_single_element = True

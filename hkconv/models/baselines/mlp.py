@@ -4,7 +4,7 @@ import torch
 import torch_geometric.nn as pyg_nn
 from torch import Tensor
 
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 
 
 class MLP(Baseline):
@@ -18,11 +18,8 @@ class MLP(Baseline):
     Arguments: as :class:`~hkconv.models.baselines.baseline.Baseline`.
     """
 
-    def build(
-        self, in_features: int, hidden_dim: int, out_features: int, num_layers: int, dropout: float
-    ) -> torch.nn.Module:
-        widths = [in_features, *[hidden_dim] * (num_layers - 1), out_features]
-        return pyg_nn.MLP(widths, dropout=dropout, norm=None)
+    def build(self, sizes: BaselineSizes) -> torch.nn.Module:
+        return pyg_nn.MLP(sizes.widths, dropout=sizes.dropout, norm=None)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         return self.network(x)

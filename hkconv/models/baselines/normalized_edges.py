@@ -11,28 +11,31 @@ _normalized, _directed = IdentityCache(), IdentityCache()
 
 
 def normalized_edges(
-    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype, *, doubled: bool = True
 ) -> tuple[Tensor, Tensor]:
     r"""The edges of :math:`\hat A = A + I` and their values in :math:`\hat D^{-1/2} \hat A \hat D^{-1/2}`.
 
-    An existing self loop is counted beside the added one. Unweighted edges are remembered while the same tensor comes
-    back unchanged.
+    Unweighted edges are remembered while the same tensor comes back unchanged.
 
     Args:
         edge_index: ``(2, E)``, source to target.
         edge_weight: non-negative ``(E,)``, or None where all are 1.
         num_nodes: number of nodes N.
         dtype: of the values, where no weights are given.
+        doubled: count an existing self loop beside the added one; else it stands for it, as in PyG's layers. How many
+            edges are left then only the device knows: the host waits for it, once a graph.
 
     Returns:
-        ``(2, E+N)`` and ``(E+N,)``.
+        ``(2, E+N)`` and ``(E+N,)``, or fewer if loops are not doubled.
     """
 
     def normalize() -> tuple[Tensor, Tensor]:
-        looped = add_self_loops(edge_index, edge_weight, 1.0, num_nodes)
-        return gcn_norm(*looped, num_nodes, add_self_loops=False, dtype=dtype)
+        given = add_self_loops(edge_index, edge_weight, 1.0, num_nodes) if doubled else (edge_index, edge_weight)
+        return gcn_norm(*given, num_nodes, add_self_loops=not doubled, dtype=dtype)
 
-    return normalize() if edge_weight is not None else _normalized.get(edge_index, (num_nodes, dtype), normalize)
+    if edge_weight is not None:
+        return normalize()
+    return _normalized.get(edge_index, (num_nodes, dtype, doubled), normalize)
 
 
 def directed_values(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype) -> Tensor:

@@ -10,7 +10,7 @@ from hkconv.geometry.hyperboloid import safe_norm
 from hkconv.geometry.lorentz import exp0, lift, log0, ominus, oplus, origin
 from hkconv.geometry.maps import max_radius
 from hkconv.models.readout import link_logits
-from hkconv.models.tasks import check_task
+from hkconv.models.tasks import check_network
 from hkconv.nn import FermiDirac
 from hkconv.nn.common import full_precision, reset_modules
 from hkconv.ops.edge_sums import neighbor_sum
@@ -90,11 +90,7 @@ class WLHN(torch.nn.Module):
         tau: float = 1.0,
     ):
         super().__init__()
-        check_task(task, num_classes, num_layers)
-        if hidden_dim < 1:
-            raise InputError(f"hidden_dim must be at least 1, got {hidden_dim}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        check_network(self, task, num_classes, num_layers, hidden_dim, dropout)
         depth, limit = num_layers + 1, max_radius(torch.float32)
         if not 0 < tau * depth <= limit:
             raise InputError(f"tau must be positive and at most {limit / depth:.3g} for {depth} levels, got {tau:g}")

@@ -10,7 +10,7 @@ from torch_geometric.nn.inits import glorot
 from torch_geometric.utils import softmax
 
 from hkconv.errors import InputError
-from hkconv.models.baselines.baseline import Baseline
+from hkconv.models.baselines.baseline import Baseline, BaselineSizes
 from hkconv.models.baselines.degree_sequences import compare_degrees
 from hkconv.models.baselines.relations import map_by_relation, sum_over_relations, union_of
 from hkconv.models.baselines.simple_graph import simple_graph
@@ -175,19 +175,10 @@ class WRGAT(Baseline):
     needs_host = True
     whole_graph_for = "the degrees of all nodes"
 
-    def build(
-        self,
-        in_features: int,
-        hidden_dim: int,
-        out_features: int,
-        num_layers: int,
-        dropout: float,
-        *,
-        hops: int = 2,
-    ) -> torch.nn.Module:
+    def build(self, sizes: BaselineSizes, *, hops: int = 2) -> torch.nn.Module:
         if hops < 0:
             raise InputError(f"hops must be at least 0, got {hops}")
-        return RelationalAttention([in_features, *[hidden_dim] * (num_layers - 1), out_features], dropout, hops)
+        return RelationalAttention(sizes.widths, sizes.dropout, hops)
 
     def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
         return self.network(x, edge_index, edge_weight)

@@ -59,8 +59,7 @@ def create_translator(
     return system(Sizes(vocabulary, dim, num_heads, feedforward_dim or 4 * dim, num_layers, dropout, max_length), **own)
 
 
-def __getattr__(name: str) -> Any:
-    return TRANSLATION_MODELS.load(name)
+__getattr__ = TRANSLATION_MODELS.load
 
 
 def __dir__() -> list[str]:

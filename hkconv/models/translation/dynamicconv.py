@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from hkconv.errors import InputError
 from hkconv.models.translation.convseq2seq import around, up_to
 from hkconv.models.translation.seq2seq import Cache, Sizes
-from hkconv.models.translation.transformer import Attention, DecoderLayer, EncoderLayer, Transformer
+from hkconv.models.translation.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
 class DynamicConv(Transformer):
@@ -32,7 +32,7 @@ class DynamicConv(Transformer):
         return EncoderLayer(self.sizes, self._convolution(number))
 
     def make_decoder_layer(self, number: int) -> DecoderLayer:
-        memory_attention = Attention(self.sizes.dim, self.sizes.num_heads)
+        memory_attention = self.make_attention()
         return DecoderLayer(self.sizes, self._convolution(number), memory_attention)
 
     def _convolution(self, number: int) -> "DynamicConvolution":

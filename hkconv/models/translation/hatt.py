@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from hkconv.geometry.lorentz import lift, log0
 from hkconv.geometry.maps import max_radius
-from hkconv.models.translation.transformer import Attention, DecoderLayer, EncoderLayer, Transformer
+from hkconv.models.translation.transformer import Attention, Transformer
 from hkconv.nn.common import full_precision
 
 
@@ -68,12 +68,8 @@ class HATT(Transformer):
     """The :class:`~hkconv.models.translation.transformer.Transformer` with :class:`HyperbolicAttention` everywhere; all
     else, the states between the layers among it, is Euclidean as in the paper."""
 
-    def make_encoder_layer(self, number: int) -> EncoderLayer:
-        return EncoderLayer(self.sizes, HyperbolicAttention(self.sizes.dim, self.sizes.num_heads))
-
-    def make_decoder_layer(self, number: int) -> DecoderLayer:
-        attentions = (HyperbolicAttention(self.sizes.dim, self.sizes.num_heads) for _ in range(2))
-        return DecoderLayer(self.sizes, *attentions)
+    def make_attention(self) -> "HyperbolicAttention":
+        return HyperbolicAttention(self.sizes.dim, self.sizes.num_heads)
 
 
 class HyperbolicAttention(Attention):

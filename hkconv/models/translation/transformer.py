@@ -131,12 +131,15 @@ class Transformer(Seq2Seq):
 
     def make_encoder_layer(self, number: int) -> torch.nn.Module:
         """The layer of that number, from 0."""
-        return EncoderLayer(self.sizes, Attention(self.sizes.dim, self.sizes.num_heads))
+        return EncoderLayer(self.sizes, self.make_attention())
 
     def make_decoder_layer(self, number: int) -> torch.nn.Module:
         """The layer of that number, from 0."""
-        attention, memory_attention = (Attention(self.sizes.dim, self.sizes.num_heads) for _ in range(2))
-        return DecoderLayer(self.sizes, attention, memory_attention)
+        return DecoderLayer(self.sizes, self.make_attention(), self.make_attention())
+
+    def make_attention(self) -> Attention:
+        """An attention, of which a layer of the encoder has one and a layer of the decoder two."""
+        return Attention(self.sizes.dim, self.sizes.num_heads)
 
     def finish_encoder(self, states: Tensor) -> Tensor:
         return self.encoder_norm(states)

@@ -14,12 +14,15 @@ from hkconv.models import (
     GCNII,
     GIN,
     GMT,
+    H2HGCN,
     HGCN,
     HKN,
     LINKX,
     MLP,
+    WLHN,
     WRGAT,
     DirGNN,
+    FlatHKN,
     GeomGCN,
     GloGNN,
     GloGNNPlusPlus,
@@ -27,13 +30,14 @@ from hkconv.models import (
     HyboNet,
 )
 from hkconv.models.baselines.baseline import TaskHead
+from hkconv.models.tasks import TASKS
 
 BASELINES = [GCN, MLP, GAT, GraphSAGE, GCNII, ACMGCN, DirGNN, GIN, GMT, LINKX, GeomGCN, WRGAT, GloGNN, GloGNNPlusPlus]
-HYPERBOLIC = [HGCN, HKN, HyboNet]
+OTHERS = [HGCN, HKN, HyboNet, H2HGCN, WLHN, FlatHKN]
 CASES = [pytest.param(model, task, id=f"{model.__name__}-{task}") for model in BASELINES for task in model.tasks]
 
 
-@pytest.mark.parametrize("model", [*BASELINES, *HYPERBOLIC])
+@pytest.mark.parametrize("model", [*BASELINES, *OTHERS])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -48,26 +52,32 @@ def test_what_cannot_be_built(model, change, message):
         model(**{"in_features": 5, "hidden_dim": 4, "num_classes": 3, "num_layers": 2, **change})
 
 
-@pytest.mark.parametrize("model", [*BASELINES, HGCN, HyboNet])
-def test_width_must_be_positive(model):
+@pytest.mark.parametrize("model", [*BASELINES, *OTHERS])
+def test_width_must_be_positive_and_dropout_must_leave_something(model):
     task = getattr(model, "tasks", ("node",))[0]
     with pytest.raises(InputError, match="hidden_dim must be at least 1, got 0"):
         model(5, 0, 3, num_layers=2, task=task)
-
-
-@pytest.mark.parametrize("model", BASELINES)
-def test_dropout_must_leave_something(model):
     with pytest.raises(InputError, match=r"dropout must lie in \[0, 1\), got 1"):
-        built(model, model.tasks[0], dropout=1)
+        built(model, task, dropout=1)
 
 
-@pytest.mark.parametrize("model, task", [(GMT, "node"), (GMT, "link"), (LINKX, "graph"), (LINKX, "link")])
+WITHOUT = [(model, task) for model in BASELINES for task in TASKS if task not in model.tasks]
+
+
+@pytest.mark.parametrize("model, task", WITHOUT)
 def test_task_that_a_system_does_not_have(model, task):
-    with pytest.raises(InputError, match=f"task must be {model.tasks[0]} for {model.__name__}, got '{task}'"):
+    message = f"task must be {' or '.join(model.tasks)} for {model.__name__}, got '{task}'"
+    with pytest.raises(InputError, match=message):
         built(model, task)
 
 
-@pytest.mark.parametrize("model", [GAT, GraphSAGE, GIN])
+@pytest.mark.parametrize("model", [GeomGCN, WRGAT, GloGNN])
+def test_edges_to_nodes_that_there_are_not_are_refused(model):
+    with pytest.raises(InputError, match="edge_index"):
+        built(model)(torch.zeros(NODES, 3), EDGES + 3)
+
+
+@pytest.mark.parametrize("model", [GAT, GraphSAGE, GIN, GeomGCN])
 def test_weights_are_refused_where_they_would_be_ignored(model, generator):
     x = torch.randn(NODES, 3, generator=generator)
     with pytest.raises(InputError, match=f"edge_weight must be left out: {model.__name__} knows no weights of edges"):
@@ -96,11 +106,12 @@ def test_numbers_of_nodes_do_not_matter(model, task, dtype, generator):
 
 @pytest.mark.parametrize("model, task", CASES)
 @pytest.mark.parametrize("edges", [EDGES, EDGES[:, :0]], ids=["isolated node", "no edges"])
-def test_gradient_reaches_every_parameter(model, task, edges, generator):
-    network = built(model, task, dropout=0.2)
-    x = torch.randn(NODES, 3, generator=generator, requires_grad=True)
+@pytest.mark.parametrize("scale", [1.0, 0.0, 1e4])
+def test_gradient_reaches_every_parameter(model, task, edges, scale, dtype, generator):
+    network = built(model, task, dropout=0.2).to(dtype)
+    x = (scale * torch.randn(NODES, 3, generator=generator)).to(dtype).requires_grad_()
     out = called(network, x, edges)
-    assert out.isfinite().all()
+    assert out.isfinite().all() and out.shape == {"node": (NODES, 2), "graph": (2, 2), "link": (3,)}[task]
     out.square().sum().backward()
     assert x.grad.isfinite().all()
     for name, parameter in network.named_parameters():
@@ -166,3 +177,22 @@ def test_link_head_is_the_inner_product(dtype, generator):
     torch.testing.assert_close(head(z, pairs=pairs), torch.stack([z[0] @ z[4], z[1] @ z[1]]))
     with pytest.raises(InputError, match="pairs must be given for a link task"):
         head(z)
+
+
+@pytest.mark.parametrize("model", [GCN, GAT, GraphSAGE, GIN])
+def test_attributes_of_edges_must_be_those_it_was_built_for(model, generator):
+    x, attr = torch.randn(NODES, 3, generator=generator), torch.randn(EDGES.size(1), 2, generator=generator)
+    attributed = built(model, edge_dim=2)
+    assert attributed.reads_edges
+    with pytest.raises(InputError, match=r"edge_attr must have shape .*, got none"):
+        attributed(x, EDGES)
+    with pytest.raises(InputError, match="edge_attr must be left out where edge_dim is None"):
+        built(model)(x, EDGES, edge_attr=attr)
+
+
+@pytest.mark.parametrize("model", [MLP, GCNII, GMT, HGCN, HyboNet])
+def test_others_take_no_attributes_of_edges(model, generator):
+    x, attr = torch.randn(NODES, 3, generator=generator), torch.randn(EDGES.size(1), 2, generator=generator)
+    assert not model.reads_edges
+    with pytest.raises(InputError, match="edge_attr must be left out where edge_dim is None"):
+        model(3, 8, 2, num_layers=2, task="graph")(x, EDGES, batch=BATCH, batch_size=2, edge_attr=attr)

@@ -4,6 +4,7 @@ from baseline_cases import batch_norm, built, randomized
 from hyperbolic_cases import EDGES, NODES
 from torch.nn import functional as F
 from torch_geometric import nn as pyg_nn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from hkconv.errors import InputError
 from hkconv.models import ACMGCN, GAT, GCN, DirGNN, GraphSAGE
@@ -29,8 +30,10 @@ def test_layers_equal_their_equation(model, norm, residual, training, dtype, gen
     network = randomized(built(model, num_layers=3, norm=norm, residual=residual).to(dtype), generator).train(training)
     act = F.elu if model is GAT else F.relu
     x = h = torch.randn(NODES, 3, generator=generator).to(dtype)
+    # A GCN normalises the edges once for all of its layers.
+    edges = gcn_norm(EDGES, None, NODES, dtype=dtype) if model is GCN else (EDGES,)
     for number, conv in enumerate(network.convs):
-        out = conv(h, EDGES)
+        out = conv(h, *edges)
         if residual:
             linear = network.residuals[number]
             out = out + h @ linear.weight.T + linear.bias

@@ -53,3 +53,11 @@ def test_heads_must_divide_the_width():
     with pytest.raises(InputError, match="heads must be at least 1 and divide hidden_dim, got 0 heads for 8"):
         built(GAT, heads=0)
     assert GAT(3, 5, 2, num_layers=1).network.convs[0].heads == 8
+
+
+def test_attributes_change_the_attention(dtype, generator):
+    model = randomized(built(GAT, heads=2, num_layers=1, edge_dim=2).to(dtype), generator)
+    x, attr = (torch.randn(n, d, generator=generator).to(dtype) for n, d in ((NODES, 3), (EDGES.size(1), 2)))
+    (conv,) = model.network.convs
+    torch.testing.assert_close(model(x, EDGES, edge_attr=attr), conv(x, EDGES, attr))
+    assert not torch.allclose(model(x, EDGES, edge_attr=attr), model(x, EDGES, edge_attr=0 * attr))

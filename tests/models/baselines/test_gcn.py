@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from hkconv.models import GCN
@@ -20,11 +19,17 @@ def test_equals_its_equation(dtype, generator):
     torch.testing.assert_close(model(x, EDGES, weight), expected)
 
 
-@pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("task, shape", [("node", (4, 2)), ("graph", (2, 2)), ("link", (4,))])
-def test_shapes(task, shape, num_layers, generator):
-    model = GCN(3, 5, 2, num_layers=num_layers, task=task)
-    x = torch.randn(4, 3, generator=generator)
-    out = model(x, EDGES, batch=torch.tensor([0, 0, 0, 1]), batch_size=2, pairs=EDGES)
-    assert out.shape == shape
-    assert len(model.network.convs) == num_layers
+def test_attributes_are_added_to_the_messages(dtype, generator):
+    model = GCN(3, 5, 2, num_layers=1, edge_dim=2).to(dtype).eval()
+    x, attr = (torch.randn(n, d, generator=generator).to(dtype) for n, d in ((4, 3), (5, 2)))
+    edges = torch.cat([EDGES, torch.tensor([[1], [1]])], dim=1)  # a self loop beside the added one
+    (conv,) = model.network.convs
+    looped = torch.cat([edges, torch.arange(4).expand(2, -1)], dim=1)
+    degree = looped[1].bincount().to(dtype)
+    expected = conv.bias.repeat(4, 1).detach()
+    for (j, i), e in zip(looped.T.tolist(), [*attr, *torch.zeros(4, 2, dtype=dtype)]):
+        message = torch.relu(conv.linear.weight @ x[j] + conv.of_edges.weight @ e)
+        expected[i] += (message / (degree[i] * degree[j]).sqrt()).detach()
+    torch.testing.assert_close(model(x, edges, edge_attr=attr), expected)
+    weighted = model(x, edges, torch.ones(5, dtype=dtype), edge_attr=attr)
+    torch.testing.assert_close(weighted, expected)

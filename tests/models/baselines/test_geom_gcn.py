@@ -1,15 +1,12 @@
-import pytest
 import torch
 from heterophily_cases import (
     assert_equivariant,
-    assert_finite_with_gradients,
     fitted_accuracy,
     random_graph,
 )
-from hyperbolic_cases import EDGES, NODES, close, randomized
+from hyperbolic_cases import close, randomized
 
 from hkconv.data import load
-from hkconv.errors import InputError
 from hkconv.models import GCN
 from hkconv.models.baselines.geom_gcn import VIRTUAL_NODES, GeomGCN, structural_neighborhood
 from hkconv.models.baselines.isomap import isomap
@@ -95,12 +92,6 @@ def test_is_permutation_equivariant(dtype, generator):
     assert_equivariant(GeomGCN(3, 8, 2, num_layers=2), generator, dtype)
 
 
-def test_isolated_nodes_no_edges_and_one_node_are_finite(dtype, generator):
-    model = GeomGCN(3, 6, 2, num_layers=2).to(dtype)
-    for nodes, edge_index in ((NODES, EDGES), (NODES, EDGES[:, :0]), (1, EDGES[:, :0])):
-        assert_finite_with_gradients(model, torch.randn(nodes, 3, generator=generator).to(dtype), edge_index)
-
-
 def test_real_graph_has_as_many_neighbours_in_the_plane_as_in_the_graph(real_data):
     graph = load("chameleon", root=real_data, num_splits=1).graph
     found = structural_neighborhood(graph.edge_index, graph.num_nodes)
@@ -109,13 +100,3 @@ def test_real_graph_has_as_many_neighbours_in_the_plane_as_in_the_graph(real_dat
     assert own == graph.num_nodes and linked <= graph.edge_index.size(1)
     assert linked <= near < 1.01 * linked
     assert (virtual > 0.05 * linked / 4).all()
-
-
-def test_what_it_does_not_take(generator):
-    x = torch.randn(NODES, 3, generator=generator)
-    with pytest.raises(InputError, match="edge_weight must be left out: GeomGCN knows no weights of edges"):
-        GeomGCN(3, 6, 2, num_layers=1)(x, EDGES, torch.ones(EDGES.size(1)))
-    with pytest.raises(InputError, match="task must be node or link for GeomGCN, got 'graph'"):
-        GeomGCN(3, 6, 2, num_layers=1, task="graph")
-    with pytest.raises(InputError, match="edge_index"):
-        GeomGCN(3, 6, 2, num_layers=1)(x, EDGES + 3)

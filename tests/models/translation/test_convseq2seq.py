@@ -1,8 +1,6 @@
-import pytest
 import torch
 from translation_cases import SIZES, close, sentences, shifted
 
-from hkconv.errors import InputError
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.tokens import PAD
 
@@ -56,8 +54,3 @@ def test_fresh_layers_keep_the_size_of_states(generator):
     source = torch.randint(4, 500, (20, 12), generator=generator)
     first, *_, last = model.encoder_layers(source)
     assert 0.5 < last.std() / first.std() < 2
-
-
-def test_refuses_kernels_without_width():
-    with pytest.raises(InputError, match="kernel_size must be at least 1, got 0"):
-        create_translator("convseq2seq", **SIZES, kernel_size=0)

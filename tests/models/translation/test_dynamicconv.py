@@ -2,7 +2,6 @@ import pytest
 import torch
 from translation_cases import SIZES, close
 
-from hkconv.errors import InputError
 from hkconv.models.translation import create_translator
 
 DIM, HEADS = SIZES["dim"], SIZES["num_heads"]
@@ -42,9 +41,3 @@ def test_kernels_grow_with_depth_as_in_their_paper():
     model = create_translator("dynamicconv", **{**SIZES, "num_layers": 6})
     for layers in (model.encoder, model.decoder):
         assert [layer.mixing.kernel_size for layer in layers] == [3, 7, 15, 31, 31, 31]
-
-
-@pytest.mark.parametrize("kernel_sizes", [(), (3, 0)])
-def test_refuses_kernels_without_width(kernel_sizes):
-    with pytest.raises(InputError, match="kernel_sizes must be numbers of at least 1"):
-        create_translator("dynamicconv", **SIZES, kernel_sizes=kernel_sizes)

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 from translation_cases import SIZES, close, sentences, shifted
 
-from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.models.translation import create_translator
 from hkconv.models.translation.hnn_plus_plus import PoincareLinear, beta, mobius_add
@@ -158,8 +157,3 @@ def test_states_are_points_of_about_the_same_distance_in_every_layer(generator):
     for states in layers:
         assert_on_manifold(states)
         assert 0.5 < lorentz.log0(states).norm(dim=-1).mean() < 2
-
-
-def test_refuses_kernels_without_width():
-    with pytest.raises(InputError, match="kernel_size must be at least 1, got 0"):
-        create_translator("hnn++", **SIZES, kernel_size=0)

@@ -177,6 +177,20 @@ def test_sizes_are_those_of_the_paper(dim, num_heads, feedforward_dim):
     assert (sizes.num_heads, sizes.feedforward_dim, sizes.num_layers) == (num_heads, feedforward_dim, 6)
 
 
+@pytest.mark.parametrize(
+    "name, option, wrong, message",
+    [
+        ("convseq2seq", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
+        ("hnn++", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
+        ("dynamicconv", "kernel_sizes", (), "kernel_sizes must be numbers of at least 1"),
+        ("dynamicconv", "kernel_sizes", (3, 0), "kernel_sizes must be numbers of at least 1"),
+    ],
+)
+def test_refuses_kernels_without_width(name, option, wrong, message):
+    with pytest.raises(InputError, match=message):
+        create_translator(name, **SIZES, **{option: wrong})
+
+
 def test_errors_say_what_would_be_right():
     with pytest.raises(InputError, match="unknown translation model 'transfomer'; did you mean 'transformer'"):
         create_translator("transfomer", VOCABULARY)
