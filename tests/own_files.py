@@ -1,6 +1,8 @@
 """Own data as people bring them: small enough to train on in a test, and easy enough to learn."""
 
+import csv
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -30,3 +32,78 @@ def write_papers(folder: Path, *, weighted: bool = True, more: int = 0) -> Path:
     (folder / "nodes.csv").write_text("\n".join(nodes) + "\n")
     (folder / "edges.csv").write_text("\n".join(edges) + "\n")
     return folder
+
+
+# Ids as people have them: with spaces, commas, quotes, leading zeros and letters of other alphabets.
+ID_FORMS = ("{:05d}", "person {}", "Nº {}", "o'neil-{}", "李 {}", "x,{}", "🙂{}", "ID_{}", "#{}", '"{}"')
+
+
+def write_people(folder: Path, count: int = 300, newcomers: int = 40) -> Path:
+    """So many persons, the last of whom have no class yet, with the columns of a real table.
+
+    The class follows from age and salary, a little more from whom a person knows. Values are missing in several
+    spellings, every person has a name of its own, and the salary is a hundred thousand times what a network likes.
+
+    Args:
+        folder: made.
+        count: persons.
+        newcomers: those of them without a label.
+
+    Returns:
+        The folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(7)
+    ids = [ID_FORMS[number % len(ID_FORMS)].format(number) for number in range(count)]
+    rows, kinds = [], [draw.randrange(3) for _ in range(count)]
+    for number, kind in enumerate(kinds):
+        age = "" if draw.random() < 0.1 else round(draw.gauss(30 + 14 * kind, 6))
+        salary = (
+            draw.choice(["nan", "NA", ""]) if draw.random() < 0.15 else round(draw.gauss(40_000, 9_000) * 1.8**kind)
+        )
+        rows.append(
+            {
+                "id": ids[number],
+                "name": f"Žofie Müller-{number} {draw.choice(['Ångström', 'Ōe', 'Наумов'])}",
+                "age": age,
+                "salary": salary,
+                "city": draw.choice(["Köln", "São Paulo", "東京", "nan"]),
+                "joined": f"20{draw.randrange(10, 24)}-{draw.randrange(1, 13):02d}-{draw.randrange(1, 28):02d}",
+                "member": draw.choice(["yes", "no"]),
+                "label": ("junior", "senior", "chef")[kind] if number < count - newcomers else "",
+            }
+        )
+    alike = {kind: [number for number in range(count) if kinds[number] == kind] for kind in range(3)}
+    edges = [
+        (ids[number], ids[draw.choice(alike[kind]) if draw.random() < 0.7 else draw.randrange(count)])
+        for number, kind in enumerate(kinds)
+        for _ in range(3)
+    ]
+    with open(folder / "nodes.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    with open(folder / "edges.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("source", "target"), *edges])
+    return folder
+
+
+def check_screens(screen: Callable[..., str], advise: tuple[str, ...] = (), train: tuple[str, ...] = ()) -> None:
+    """Walk a new user's path on the folder ``people``, and check what each command prints.
+
+    Args:
+        screen: runs ``hkconv`` with arguments in the folder that ``people`` is in, and returns standard output.
+        advise, train: options that make these take less time.
+    """
+    advised = screen("advise", "people", *advise)
+    trained = screen("train", "people", *train)
+    run = trained.split("files: ")[1].splitlines()[0]
+    first = {line.split()[0]: line.replace("majority class", "majority") for line in trained.splitlines()}
+    learned, majority = (float(first[name].split()[1]) for name in ("hkn", "majority"))
+    assert learned > majority + 30, trained
+    predicted = screen("predict", run, "people")
+    explored = screen("explore", run)
+    assert predicted.startswith("hkn split ") and "300 nodes written to predictions.csv" in predicted
+    assert explored.splitlines()[0] == predicted.splitlines()[0]
+    for text in (advised, trained, predicted, explored):
+        assert 0 < len(text.splitlines()) < 25, text

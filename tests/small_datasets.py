@@ -9,9 +9,13 @@ from hkconv.data.splits import link_splits
 from hkconv.tasks import building
 
 
+def small_tree(num_splits: int = 2) -> NodeDataset:
+    return hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=num_splits)
+
+
 @pytest.fixture
 def tree() -> NodeDataset:
-    return hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+    return small_tree()
 
 
 @pytest.fixture
@@ -20,19 +24,23 @@ def links(tree) -> LinkDataset:
     return LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=2), "test")
 
 
-@pytest.fixture
-def molecules() -> GraphDataset:
-    """Rings and paths of random sizes; a node's feature is its degree."""
+def rings_and_paths(count: int) -> list[Data]:
+    """Graphs of random sizes, labeled by what they are; a node's feature is its degree."""
     generator = torch.Generator().manual_seed(1)
     graphs = []
-    for index in range(40):
+    for index in range(count):
         size = int(torch.randint(3, 8, (1,), generator=generator))
         ring = torch.stack([torch.arange(size), (torch.arange(size) + 1) % size])
         edges = ring if index % 2 else ring[:, :-1]
         degree = edges.flatten().bincount(minlength=size).float()[:, None]
         graphs.append(Data(x=degree, edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.tensor([index % 2])))
+    return graphs
+
+
+@pytest.fixture
+def molecules() -> GraphDataset:
     split = Split(torch.arange(24), torch.arange(24, 32), torch.arange(32, 40))
-    return GraphDataset("shapes", graphs, [split], 2, "test")
+    return GraphDataset("shapes", rings_and_paths(40), [split], 2, "test")
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 The names below are imported when first used, so that the options of data are to be had without PyTorch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hkconv.lazy import load_attribute
 
 if TYPE_CHECKING:
     from hkconv.data.audit import Audit, audit_dataset
-    from hkconv.data.catalog import DatasetInfo, describe, load
+    from hkconv.data.catalog import DatasetInfo, describe
     from hkconv.data.dataset import (
         GraphDataset,
         LinkDataset,
@@ -18,9 +20,17 @@ if TYPE_CHECKING:
         Split,
         hide_test,
     )
+    from hkconv.data.loading import load
     from hkconv.data.trees import disease, hierarchy
 
-_MODULES = ("dataset", "catalog", "trees", "audit")
+_HOMES = {
+    **dict.fromkeys(("Audit", "audit_dataset"), "audit"),
+    **dict.fromkeys(("DatasetInfo", "describe"), "catalog"),
+    **dict.fromkeys(("GraphDataset", "LinkDataset", "LinkSplit", "NodeDataset"), "dataset"),
+    **dict.fromkeys(("OverlappingSplit", "Split", "hide_test"), "dataset"),
+    "load": "loading",
+    **dict.fromkeys(("disease", "hierarchy"), "trees"),
+}
 
 __all__ = [
     "Audit",
@@ -38,10 +48,4 @@ __all__ = [
     "hierarchy",
     "load",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        homes = (import_module(f"hkconv.data.{module}") for module in _MODULES)
-        return next(getattr(home, name) for home in homes if hasattr(home, name))
-    raise AttributeError(f"module 'hkconv.data' has no attribute {name!r}")
+__getattr__ = partial(load_attribute, __name__, _HOMES)

@@ -10,13 +10,16 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.utils import coalesce
 
-from hkconv.data.catalog import find_entry, load
-from hkconv.data.checks import Overlap, overlaps
-from hkconv.data.dataset import CLEAN, OWN, GraphDataset, NodeDataset, link_keys, pairs_of_keys
+from hkconv.data.catalog import find_entry
+from hkconv.data.checks import UNKNOWN, Overlap, overlaps
+from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset, link_keys, pairs_of_keys
 from hkconv.data.isomorphism import same_graphs
-from hkconv.data.options import BOTH, IN, OUT
+from hkconv.data.loading import load
+from hkconv.data.options import BOTH, IN, OUT, DataOptions
+from hkconv.data.own.loading import check_own, is_own, load_own
 from hkconv.data.split_files import check_split_file, read_split_parts
 from hkconv.data.twins import label_agreement, num_with_twin, same_neighbors, same_rows, same_tuples
+from hkconv.errors import InputError
 
 # Leaves of one hub have the same neighbours in any graph: a single shared neighbour is no sign of a copy.
 NEIGHBORS_OF_A_COPY = 2
@@ -49,7 +52,8 @@ class Twins:
 
     @classmethod
     def of(cls, name: str, number: Tensor, y: Tensor, can_leak: bool = False) -> "Twins":
-        """Members of equal ``number``, with their agreement on the labels ``y``."""
+        """Members of equal ``number``, with their agreement on the labels ``y``, as far as these are known."""
+        number = torch.where(y == UNKNOWN, -1, number)
         return cls(name, number, label_agreement(y, number), can_leak)
 
 
@@ -85,8 +89,9 @@ class GraphFacts:
             and both at once (``"both"``).
         features: number of feature columns.
         constant_features: those with the same value everywhere.
-        homophily: edge homophily, the share of links whose nodes have the same label; None for graph labels and without
-            links.
+        homophily: edge homophily, the share of links whose nodes have the same label, of those with two labels; None
+            for graph labels and without such links.
+        adjusted_homophily: the same beyond what the sizes of the classes bring about, see :func:`homophily_of`.
     """
 
     nodes: int
@@ -97,6 +102,7 @@ class GraphFacts:
     features: int
     constant_features: int
     homophily: float | None
+    adjusted_homophily: float | None
 
 
 @dataclass(frozen=True)
@@ -161,22 +167,34 @@ def audit_dataset(
     protocol: str = CLEAN,
     split_file: str | os.PathLike[str] | None = None,
 ) -> Audit:
-    """Audit a dataset of the catalog, with its edges as it defines them.
+    """Audit a dataset of the catalog or own data, with its edges as it defines them.
 
     Args:
-        name, root, protocol: as for :func:`hkconv.data.load`. Datasets for links are audited for their node task.
+        name, root, protocol: as for :func:`hkconv.data.load`, or a path as ``name``. Datasets for links are audited for
+            their node task.
         split_file: a file with splits to audit instead; here they may overlap.
 
     Returns:
         What was found.
     """
-    tasks = find_entry(name).tasks
-    task = "node" if "node" in tasks else tasks[0]
-    dataset = cast(NodeDataset | GraphDataset, load(name, root=root, protocol=protocol, direction=IN, task=task))
+    dataset = _load(name, root, protocol)
     check_split_file(split_file, protocol, dataset.task)
     if split_file is None:
         return audit_splits(dataset, [split.parts for split in dataset.splits], dataset.protocol)
     return audit_splits(dataset, read_split_parts(split_file, len(dataset.labels)), OWN)
+
+
+def _load(name: str, root: str | os.PathLike[str] | None, protocol: str) -> NodeDataset | GraphDataset:
+    if is_own(name):
+        check_own(name, root, protocol)
+        usual = DataOptions(direction=IN)
+        dataset = load_own(name, num_splits=usual.num_splits, preparation=usual)
+        if isinstance(dataset, LinkDataset):
+            raise InputError(f"own data {name} have no labels: there are no splits of nodes or graphs to audit")
+        return dataset
+    tasks = find_entry(name).tasks
+    task = "node" if "node" in tasks else tasks[0]
+    return cast(NodeDataset | GraphDataset, load(name, root=root, protocol=protocol, direction=IN, task=task))
 
 
 def audit_splits(dataset: NodeDataset | GraphDataset, splits: Sequence[Mapping[str, Tensor]], protocol: str) -> Audit:
@@ -202,7 +220,7 @@ def audit_splits(dataset: NodeDataset | GraphDataset, splits: Sequence[Mapping[s
         class_counts=belongs.sum(0).tolist(),
         splits=[_audit_split(parts, labelled, belongs) for parts in splits],
         twins=twins,
-        graph=_graph_facts(dataset),
+        graph=graph_facts(dataset),
     )
 
 
@@ -215,7 +233,8 @@ def _classes(dataset: NodeDataset | GraphDataset) -> tuple[list[str], Tensor]:
     """The names of the classes, and which members belong to each, ``(N, C)``."""
     if dataset.labels.dim() == 1:
         every = range(dataset.num_classes)
-        return [str(label) for label in every], dataset.labels.unsqueeze(1) == torch.tensor(every)
+        named = [str(label) for label in every] if dataset.schema is None else [*dataset.schema.classes]
+        return named, dataset.labels.unsqueeze(1) == torch.tensor(every)
     questions = dataset.labels.size(1)
     names = [f"{question} {answer}" if questions > 1 else answer for question in range(questions) for answer in ANSWERS]
     return names, (dataset.labels.unsqueeze(2) == torch.arange(len(ANSWERS))).flatten(1)
@@ -254,14 +273,15 @@ def _with_labels(number: Tensor, y: Tensor) -> Tensor:
     return torch.where(number >= 0, same_tuples(number, y), -1)
 
 
-def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
+def graph_facts(dataset: NodeDataset | GraphDataset | LinkDataset) -> GraphFacts:
+    """Properties of the graphs of a dataset, with its edges as they are there."""
     graph = Batch.from_data_list(dataset.graphs) if isinstance(dataset, GraphDataset) else dataset.graph
     edges, num_nodes = coalesce(graph.edge_index), graph.num_nodes
     loops = edges[0] == edges[1]
     source, target = edges[:, ~loops]
     links = link_keys(edges, num_nodes)
     first, second = pairs_of_keys(links, num_nodes)
-    has_homophily = dataset.task == "node" and len(links) > 0
+    homophily = homophily_of(torch.stack([first, second]), graph.y) if dataset.task == "node" else (None, None)
     features, constant = _features(graph.x, dataset.num_columns if isinstance(dataset, GraphDataset) else None)
     return GraphFacts(
         nodes=num_nodes,
@@ -274,8 +294,32 @@ def _graph_facts(dataset: NodeDataset | GraphDataset) -> GraphFacts:
         },
         features=features,
         constant_features=constant,
-        homophily=(graph.y[first] == graph.y[second]).double().mean().item() if has_homophily else None,
+        homophily=homophily[0],
+        adjusted_homophily=homophily[1],
     )
+
+
+def homophily_of(links: Tensor, y: Tensor) -> tuple[float | None, float | None]:
+    r"""Edge homophily :math:`h`, and adjusted for the classes (Platonov et al. 2023),
+
+    .. math::
+        \frac{h - \sum_k D_k^2 / (2 |E|)^2}{1 - \sum_k D_k^2 / (2 |E|)^2},
+
+    with :math:`D_k` the sum of the degrees of the nodes of class :math:`k`: 0 where classes have no say in links.
+
+    Args:
+        links: (2, E) pairs of nodes, each once.
+        y: (N,) classes, -1 where unknown; only links between two known ones count.
+
+    Returns:
+        The two; None without links, and the second also where one class has them all.
+    """
+    ends = y[links[:, (y[links] != UNKNOWN).all(0)]]
+    if not ends.numel():
+        return None, None
+    same = (ends[0] == ends[1]).double().mean().item()
+    chance = (ends.flatten().bincount().double() / ends.numel()).square().sum().item()
+    return same, None if chance == 1 else (same - chance) / (1 - chance)
 
 
 def _features(x: Tensor, num_columns: int | None) -> tuple[int, int]:

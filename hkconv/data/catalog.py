@@ -1,39 +1,31 @@
-"""The datasets by name: what they are, where they come from and how they are divided."""
+"""The datasets by name: their sizes, and where they come from. It loads no PyTorch, so that they are listed quickly."""
 
 import difflib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
-
-import torch
-from torch_geometric.data import Data
 
 from hkconv.data import sources
-from hkconv.data.checks import check_num_splits
-from hkconv.data.dataset import CLEAN, OWN, PUBLISHED, GraphDataset, LinkDataset, NodeDataset
-from hkconv.data.molecules import Molecules, load_molecules, molecules
-from hkconv.data.options import BOTH, DIRECTIONS
-from hkconv.data.preparation import direct_edges, prepare_features
-from hkconv.data.protocols import check_protocol, published_splits
-from hkconv.data.sources import Source, read_source
-from hkconv.data.split_files import check_split_file, read_splits
-from hkconv.data.splits import link_splits, masks_to_splits, stratified_folds, stratified_splits
+from hkconv.data.options import CHOICES, CLEAN, PUBLISHED
+from hkconv.data.sources import Molecules, Source
 from hkconv.data.staging import data_root
-from hkconv.data.trees import DISEASE_FRACTIONS, disease, hierarchy
 from hkconv.errors import InputError
 
-Dataset = NodeDataset | GraphDataset | LinkDataset
-Origin = Source[list[Data]] | Molecules | Callable[..., NodeDataset]
+# The datasets that the paper's code divides, by how it does.
+BINARY_SPLIT_NODES = ("cornell", "cornell-legacy", "texas", "wisconsin", "chameleon", "squirrel", "actor")
+CITATION_NODES = ("cora", "pubmed")
+GRAPHS = ("ptc", "enzymes", "proteins", "imdb-binary", "imdb-multi")
+
+# A file of graphs or of molecules, or "module:function" of what makes a dataset.
+Origin = Source | Molecules | str
 
 NODE_TASKS = ("node", "link")
 LINK_FIRST = ("link", "node")
 GRAPH_TASKS = ("graph",)
 
-# As HGCN divides its airports.
+# As HGCN divides its airports and its disease trees.
 AIRPORT_FRACTIONS = (0.70, 0.15, 0.15)
-NUM_FOLDS = 10
+DISEASE_FRACTIONS = (0.30, 0.10, 0.60)
 
 
 @dataclass(frozen=True)
@@ -58,7 +50,8 @@ class Entry:
     Args:
         name: its name, lower case with hyphens.
         facts: its sizes.
-        origin: the raw files, a file of molecules, or the generator of an embedded dataset.
+        origin: the raw files, a file of molecules, or ``"module:function"`` of what makes an embedded dataset, in
+            :mod:`hkconv.data`.
         tasks: what it can be used for, the usual one first.
         fractions: of stratified random node splits; None where the data brings its own splits.
         one_way: whether some edges are stored in one direction only.
@@ -91,8 +84,8 @@ class DatasetInfo:
 
 
 _ENTRIES = (
-    Entry("tree", Facts(1, 971, 970, 16, 8), hierarchy),
-    Entry("disease", Facts(1, 1093, 1092, 11, 2), disease),
+    Entry("tree", Facts(1, 971, 970, 16, 8), "trees:hierarchy"),
+    Entry("disease", Facts(1, 1093, 1092, 11, 2), "trees:disease"),
     Entry("cornell", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell"), one_way=True),
     Entry("cornell-legacy", Facts(1, 183, 280, 1703, 5), sources.webkb("cornell", "webkb_legacy", False), one_way=True),
     Entry("texas", Facts(1, 183, 295, 1703, 5), sources.webkb("texas"), one_way=True),
@@ -154,20 +147,22 @@ _ENTRIES = (
     Entry(
         "ogbg-molhiv",
         Facts(41127, 1049163, 1129688, 174, 2),
-        molecules("hiv.csv.gz", "HIV_active", metric="ROC-AUC", split_folder="ogbg_molhiv_split"),
+        sources.molecules("hiv.csv.gz", "HIV_active", metric="ROC-AUC", split_folder="ogbg_molhiv_split"),
         GRAPH_TASKS,
     ),
     Entry(
         "ogbg-molpcba",
         Facts(437929, 11386154, 12305805, 174, 2),
-        molecules("pcba.csv.gz", "PCBA-", metric="AP", split_folder="ogbg_molpcba_split"),
+        sources.molecules("pcba.csv.gz", "PCBA-", metric="AP", split_folder="ogbg_molpcba_split"),
         GRAPH_TASKS,
     ),
-    Entry("muv", Facts(93087, 2255846, 2446126, 174, 2), molecules("muv.csv.gz", "MUV-", metric="AP"), GRAPH_TASKS),
+    Entry(
+        "muv", Facts(93087, 2255846, 2446126, 174, 2), sources.molecules("muv.csv.gz", "MUV-", metric="AP"), GRAPH_TASKS
+    ),
     Entry(
         "tox21",
         Facts(7831, 145459, 151095, 174, 2),
-        molecules("tox21.csv.gz", "NR-", "SR-", metric="ROC-AUC"),
+        sources.molecules("tox21.csv.gz", "NR-", "SR-", metric="ROC-AUC"),
         GRAPH_TASKS,
     ),
 )
@@ -175,74 +170,11 @@ _ENTRIES = (
 CATALOG = {entry.name: entry for entry in _ENTRIES}
 
 
-def load(
-    name: str,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    task: str | None = None,
-    protocol: str = CLEAN,
-    split_file: str | os.PathLike[str] | None = None,
-    num_splits: int = 10,
-    seed: int = 0,
-    direction: str = BOTH,
-    normalize_features: bool = False,
-    log_features: bool = False,
-) -> Dataset:
-    """Load a dataset of the catalog with splits that are disjoint, unless the published ones are asked for.
-
-    Node datasets come with the ten Geom-GCN splits or, where there are none, stratified random ones; graph
-    datasets with ten stratified folds and an inner validation split, molecules with OGB's split or random ones; link
-    prediction with random divisions of the links into 85/5/10 %. Split i is the same however many are asked for.
-
-    Args:
-        name: a name that :func:`describe` lists; capitals do not matter, nor ``_`` for ``-``.
-        root: folder of the raw files; see :func:`hkconv.data.staging.data_root` for where else we look.
-        task: ``"node"``, ``"graph"`` or ``"link"``; by default the usual one. Every node dataset can be used
-            for links.
-        protocol: ``"clean"`` or ``"published"``, see :mod:`hkconv.data.protocols`.
-        split_file: a file with splits to use instead, see :func:`hkconv.data.split_files.read_split_parts`;
-            they must be disjoint, and the dataset's protocol is then ``"own"``.
-        num_splits: how many splits; at most ten for the Geom-GCN splits and for folds. OGB's split is one, however
-            many are asked for.
-        seed: seed of random splits, and of an embedded dataset itself.
-        direction: whom a node hears from: ``"in"``, those that point to it, over the edges as they are stored;
-            ``"out"``, those that it points to; or ``"both"``, see :func:`hkconv.data.preparation.direct_edges`.
-            Links go both ways, and so do the edges of all datasets of graphs here, which stay as they are.
-        normalize_features: divide every row of features by its sum; rows of zeros stay zero.
-        log_features: replace every feature x by sign(x) log(1 + abs(x)), for features that run into the hundreds.
-
-    Returns:
-        A :class:`NodeDataset`, :class:`GraphDataset` or :class:`LinkDataset`, by task.
-    """
-    entry = find_entry(name)
-    task = _choose_task(entry, task)
-    check_protocol(protocol, entry.name, task)
-    check_split_file(split_file, protocol, task)
-    _check_direction(direction, task)
-    # The usual splits are not looked at where others take their place, and there may be fewer of them than wanted.
-    are_usual = task != "link" and protocol == CLEAN and split_file is None
-    dataset = _load_usual(entry, root, num_splits if are_usual else 1, seed)
-    for graph in dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]:
-        if not isinstance(dataset, GraphDataset):
-            direct_edges(graph, direction)
-        graph.x = prepare_features(
-            graph.x,
-            entry.name,
-            normalize_features=normalize_features,
-            log_features=log_features,
-            are_columns=isinstance(dataset, GraphDataset) and dataset.num_columns is not None,
-        )
-    if task == "link":
-        # No dataset of graphs has this task.
-        return _as_links(cast(NodeDataset, dataset), num_splits, seed)
-    return dataset if are_usual else _divided_otherwise(dataset, split_file, num_splits)
-
-
 def describe(root: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
-    """Datasets that :func:`load` knows, with sizes and the place each would load from. Reads no dataset.
+    """Datasets that :func:`hkconv.data.load` knows, with sizes and the place each would load from. Reads no dataset.
 
     Args:
-        root: folder of the raw files, as for :func:`load`.
+        root: folder of the raw files, as for :func:`hkconv.data.load`.
 
     Returns:
         One entry a dataset, in the order of the catalog.
@@ -264,7 +196,27 @@ def find_entry(name: str) -> Entry:
     raise InputError(f"unknown dataset {name!r}: {hint}`hkconv datasets` lists them")
 
 
-def _choose_task(entry: Entry, task: str | None) -> str:
+def check_name(name: str) -> None:
+    """Raise an :class:`InputError` if a name is neither a dataset's nor, as those of own data are, a path."""
+    is_path = os.sep in name or Path(name).suffix != "" or os.path.exists(os.path.expanduser(name))
+    if not is_path:
+        find_entry(name)
+
+
+def check_protocol(protocol: str, name: str, task: str) -> None:
+    """``protocol`` is known and, if it is ``"published"``, the paper's code has a split for the dataset and task."""
+    if protocol not in CHOICES:
+        raise InputError(f"protocol must be {' or '.join(map(repr, CHOICES))}, got {protocol!r}")
+    known = (*BINARY_SPLIT_NODES, *CITATION_NODES, *GRAPHS)
+    if protocol == PUBLISHED and (task == "link" or name not in known):
+        raise InputError(
+            f"protocol {PUBLISHED!r} does not cover the {task} task of dataset {name!r}, only the classification of "
+            f"{', '.join(known)}: use {CLEAN!r}"
+        )
+
+
+def choose_task(entry: Entry, task: str | None) -> str:
+    """Return the task to use a dataset for: the usual one, unless another of its tasks is asked for."""
     if task is None:
         return entry.tasks[0]
     if task not in entry.tasks:
@@ -273,73 +225,10 @@ def _choose_task(entry: Entry, task: str | None) -> str:
     return task
 
 
-def _check_direction(direction: str, task: str) -> None:
-    if direction not in DIRECTIONS:
-        raise InputError(f"direction must be {' or '.join(map(repr, DIRECTIONS))}, got {direction!r}")
-    if task == "link" and direction != BOTH:
-        raise InputError(
-            f"direction must be {BOTH!r} for the link task, which uses every link both ways, got {direction!r}"
-        )
-
-
-def _load_usual(
-    entry: Entry, root: str | os.PathLike[str] | None, num_splits: int, seed: int
-) -> NodeDataset | GraphDataset:
-    if isinstance(entry.origin, Molecules):
-        return load_molecules(entry.origin, data_root(root), entry.name, num_splits, seed)
-    if not isinstance(entry.origin, Source):
-        return entry.origin(num_splits=num_splits, seed=seed)
-    graphs = read_source(entry.origin, data_root(root), entry.name)
-    if "graph" in entry.tasks:
-        return _graph_dataset(entry, graphs, num_splits, seed)
-    return _node_dataset(entry, graphs[0], num_splits, seed)
-
-
-def _node_dataset(entry: Entry, data: Data, num_splits: int, seed: int) -> NodeDataset:
-    owner = f"dataset {entry.name!r}"
-    if entry.fractions is None:
-        splits = masks_to_splits(data)
-        check_num_splits(num_splits, owner, most=len(splits))
-        splits = splits[:num_splits]
-    else:
-        check_num_splits(num_splits, owner)
-        splits = stratified_splits(data.y, entry.fractions, num_splits, seed)
-    return NodeDataset(entry.name, _plain(data), splits, entry.facts.classes, str(entry.origin))
-
-
-def _graph_dataset(entry: Entry, graphs: list[Data], num_splits: int, seed: int) -> GraphDataset:
-    check_num_splits(num_splits, f"dataset {entry.name!r}", most=NUM_FOLDS)
-    labels = torch.cat([graph.y for graph in graphs])
-    splits = stratified_folds(labels, NUM_FOLDS, seed=seed)[:num_splits]
-    plain = [_plain(graph) for graph in graphs]
-    return GraphDataset(entry.name, plain, splits, entry.facts.classes, str(entry.origin))
-
-
-def _divided_otherwise(
-    dataset: NodeDataset | GraphDataset, split_file: str | os.PathLike[str] | None, num_splits: int
-) -> NodeDataset | GraphDataset:
-    labels = dataset.labels
-    if split_file is not None:
-        return replace(dataset, splits=read_splits(split_file, len(labels), num_splits), protocol=OWN)
-    check_num_splits(num_splits, f"dataset {dataset.name!r}")
-    return replace(dataset, splits=published_splits(dataset.name, labels, num_splits), protocol=PUBLISHED)
-
-
-def _as_links(dataset: NodeDataset, num_splits: int, seed: int) -> LinkDataset:
-    graph = dataset.graph
-    splits = link_splits(graph.edge_index, graph.num_nodes, num_splits=num_splits, seed=seed)
-    return LinkDataset(dataset.name, graph, splits, dataset.source)
-
-
-def _plain(data: Data) -> Data:
-    """Features, edges and labels alone: splits are ours, and no model here reads edge attributes."""
-    return Data(x=data.x, edge_index=data.edge_index, y=data.y)
-
-
 def _location(origin: Origin, root: Path) -> str:
-    source = origin.raw if isinstance(origin, Molecules) else origin
-    if not isinstance(source, Source):
+    if isinstance(origin, str):
         return "embedded"
+    source = origin.raw if isinstance(origin, Molecules) else origin
     folder = root / source.folder
     if not source.missing(root):
         return str(folder)

@@ -61,15 +61,15 @@ def overlaps(parts: Mapping[str, Tensor]) -> list[Overlap]:
     ]
 
 
-def check_features(x: object, owner: str) -> None:
-    """``x`` is a non-empty (N, F) float matrix of finite numbers."""
+def check_features(x: object, owner: str, *, may_miss: bool = False) -> None:
+    """``x`` is a non-empty (N, F) float matrix of finite numbers, or with ``may_miss`` of these and NaN."""
     if not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
         raise InputError(f"features of {owner} must be a 2-D float tensor (nodes, features), got {_what(x)}")
     if x.size(0) == 0:
         raise InputError(f"{owner} is an empty graph: at least one node is needed")
     if x.size(1) == 0:
         raise InputError(f"features of {owner} have no columns: at least one is needed")
-    bad_rows = (~torch.isfinite(x)).any(dim=1).nonzero()
+    bad_rows = (x.isinf() if may_miss else ~x.isfinite()).any(dim=1).nonzero()
     if len(bad_rows):
         raise InputError(f"features of {owner} contain NaN or Inf, first in row {int(bad_rows[0])}")
 
@@ -112,6 +112,20 @@ def check_weights(edge_weight: object, num_edges: int, owner: str) -> None:
         raise InputError(
             f"edge_weight of {owner} must be finite and at least 0, got {float(edge_weight[number])} for edge {number}"
         )
+
+
+def check_edge_attributes(edge_attr: object, num_edges: int, num_columns: int | None, owner: str) -> None:
+    """``edge_attr``, if there is one, holds a row an edge: finite floats, or with ``num_columns`` columns below it."""
+    if edge_attr is None:
+        return
+    wanted = "floats" if num_columns is None else "integers"
+    is_right = isinstance(edge_attr, Tensor) and edge_attr.dim() == 2 and edge_attr.size(0) == num_edges
+    if not isinstance(edge_attr, Tensor) or not is_right or edge_attr.is_floating_point() != (num_columns is None):
+        raise InputError(f"edge_attr of {owner} must be {num_edges} rows of {wanted}, got {_what(edge_attr)}")
+    if edge_attr.is_floating_point() and not edge_attr.isfinite().all():
+        raise InputError(f"edge_attr of {owner} contains NaN or Inf")
+    if num_columns is not None and edge_attr.numel() and int(edge_attr.max()) >= num_columns:
+        raise InputError(f"edge_attr of {owner} must name columns in [0, {num_columns}), got {int(edge_attr.max())}")
 
 
 def check_labels(y: object, count: int, num_classes: int, owner: str) -> None:

@@ -4,7 +4,8 @@ A split that leaks cannot be built: the dataclasses refuse overlapping parts, so
 exception is what the paper's code does, which has a class of its own and is accepted under its own protocol alone.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from hkconv.data.checks import (
     check_answers,
     check_columns,
     check_disjoint,
+    check_edge_attributes,
     check_edges,
     check_features,
     check_known,
@@ -27,6 +29,7 @@ from hkconv.data.checks import (
 )
 from hkconv.data.options import CLEAN, PUBLISHED
 from hkconv.data.own.schema import Schema
+from hkconv.data.scaling import Scaling, learn_scaling
 from hkconv.errors import InputError
 
 # How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
@@ -35,6 +38,9 @@ PROTOCOLS = (CLEAN, PUBLISHED, OWN)
 
 # How answers to yes-or-no questions are scored.
 QUESTION_METRICS = ("ROC-AUC", "AP")
+
+# In the text of a dataset.
+CLASSES_SHOWN = 10
 
 
 def pair_keys(pairs: Tensor, num_nodes: int) -> Tensor:
@@ -69,12 +75,14 @@ def link_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
 class Split:
     """Disjoint, non-empty int64 indices of the nodes or graphs to train on, to choose with and to test on.
 
-    ``test`` is None where it is hidden, see :func:`hide_test`.
+    ``test`` is None where it is hidden, see :func:`hide_test`. ``scaling`` is what the features go through that a model
+    sees, learned from the training rows; None where they are seen as they are.
     """
 
     train: Tensor
     val: Tensor
     test: Tensor | None
+    scaling: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_disjoint(self.parts, "a split")
@@ -112,7 +120,7 @@ class LinkSplit:
 
     All five are (2, P) int64 pairs. As *undirected* pairs they have no repeats and nothing in common.
     Negatives to train on are left to the training loop, which draws new ones every epoch. ``test`` and its negatives
-    are None where they are hidden, see :func:`hide_test`.
+    are None where they are hidden, see :func:`hide_test`. ``scaling`` is as in :class:`Split`, of all nodes.
     """
 
     train: Tensor
@@ -120,6 +128,7 @@ class LinkSplit:
     test: Tensor | None
     val_negatives: Tensor
     test_negatives: Tensor | None
+    scaling: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, pairs in self.parts.items():
@@ -156,7 +165,7 @@ class LinkSplit:
         return replace(self, test=None, test_negatives=None)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeDataset:
     """One graph whose nodes are to be classified.
 
@@ -169,6 +178,7 @@ class NodeDataset:
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         schema: how own data became numbers; None for a dataset of the catalog.
+        ids: what own data call their nodes; None for a dataset of the catalog.
     """
 
     name: str
@@ -178,11 +188,12 @@ class NodeDataset:
     source: str
     protocol: str = CLEAN
     schema: Schema | None = None
+    ids: tuple[str, ...] | None = None
     task: ClassVar[str] = "node"
 
     def __post_init__(self) -> None:
         owner = f"dataset {self.name!r}"
-        check_features(self.graph.x, owner)
+        check_features(self.graph.x, owner, may_miss=_fill(self.splits))
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
         check_weights(self.graph.edge_weight, self.graph.edge_index.size(1), owner)
@@ -196,13 +207,16 @@ class NodeDataset:
         """(N,) labels of the nodes."""
         return self.graph.y
 
+    def __repr__(self) -> str:
+        return _described(self)
+
     @property
     def num_features(self) -> int:
         """Number of feature columns."""
         return self.graph.x.size(1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphDataset:
     """Many graphs, each to be classified as a whole.
 
@@ -212,14 +226,16 @@ class GraphDataset:
     Args:
         name: name in the catalog.
         graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64, -1 where a class is
-            not known; with ``edge_weight`` (E,) float32 all or none.
+            not known; with ``edge_weight`` (E,) float32 all or none, and with ``edge_attr`` (E, D) float32 all or none.
         splits: indices into ``graphs``.
         num_classes: number of classes, larger than every label; 2 for questions, no and yes.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
+        num_edge_columns: the same for ``edge_attr`` (E, C) and edges.
         schema: how own data became numbers; None for a dataset of the catalog.
+        ids: what own data call their graphs; None for a dataset of the catalog.
     """
 
     name: str
@@ -230,7 +246,9 @@ class GraphDataset:
     protocol: str = CLEAN
     metric: str = "accuracy"
     num_columns: int | None = None
+    num_edge_columns: int | None = None
     schema: Schema | None = None
+    ids: tuple[str, ...] | None = None
     task: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:
@@ -253,7 +271,7 @@ class GraphDataset:
 
     def _check_graph(self, graph: Data, owner: str) -> None:
         if self.num_columns is None:
-            check_features(graph.x, owner)
+            check_features(graph.x, owner, may_miss=_fill(self.splits))
         else:
             check_columns(graph.x, self.num_columns, owner)
         check_edges(graph.edge_index, graph.x.size(0), owner)
@@ -261,6 +279,9 @@ class GraphDataset:
         first = self.graphs[0]
         if (graph.edge_weight is None) != (first.edge_weight is None):
             raise InputError(f"{owner} and graph 0 must both have an edge_weight, or neither")
+        check_edge_attributes(graph.edge_attr, graph.edge_index.size(1), self.num_edge_columns, owner)
+        if _width(graph.edge_attr) != _width(first.edge_attr):
+            raise InputError(f"{owner} and graph 0 must have as many columns of edge_attr, or both none")
         if graph.x.size(1) != first.x.size(1):
             raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {first.x.size(1)}")
         if self.metric == "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.numel() != 1):
@@ -278,13 +299,22 @@ class GraphDataset:
         """Number of yes-or-no questions T; 1 where the only question is which class."""
         return 1 if self.metric == "accuracy" else self.graphs[0].y.size(1)
 
+    def __repr__(self) -> str:
+        return _described(self)
+
     @property
     def num_features(self) -> int:
         """Number of feature columns that a model sees."""
         return self.graphs[0].x.size(1) if self.num_columns is None else self.num_columns
 
+    @property
+    def edge_dim(self) -> int | None:
+        """Number of attributes of an edge that a model sees; None where edges have none."""
+        width = _width(self.graphs[0].edge_attr)
+        return width if width is None or self.num_edge_columns is None else self.num_edge_columns
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LinkDataset:
     """One graph whose hidden links are to be told from pairs that are not linked.
 
@@ -297,6 +327,7 @@ class LinkDataset:
         splits: each divides all links of the graph.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
+        schema: how own data became numbers; None for a dataset of the catalog.
     """
 
     name: str
@@ -304,11 +335,12 @@ class LinkDataset:
     splits: list[LinkSplit]
     source: str
     protocol: str = CLEAN
+    schema: Schema | None = None
     task: ClassVar[str] = "link"
 
     def __post_init__(self) -> None:
         owner = f"dataset {self.name!r}"
-        check_features(self.graph.x, owner)
+        check_features(self.graph.x, owner, may_miss=_fill(self.splits))
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
         _check_splits(self.splits, self.protocol, num_nodes, owner)
@@ -319,10 +351,41 @@ class LinkDataset:
             if false_negatives:
                 raise InputError(f"{false_negatives} negatives in a split of {owner} are links of its graph")
 
+    def __repr__(self) -> str:
+        return _described(self)
+
     @property
     def num_features(self) -> int:
         """Number of feature columns."""
         return self.graph.x.size(1)
+
+
+def _described(dataset: NodeDataset | GraphDataset | LinkDataset) -> str:
+    """A dataset in five lines."""
+    graphs = dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph]
+    edges = sum(graph.edge_index.size(1) for graph in graphs)
+    nodes = sum(graph.x.size(0) for graph in graphs)
+    many = f"{len(graphs):,} graphs, " if isinstance(dataset, GraphDataset) else ""
+    first = ", ".join(f"{members.size(-1):,} {name}" for name, members in dataset.splits[0].parts.items())
+    return (
+        f"{type(dataset).__name__} {dataset.name}: {dataset.task} task, protocol {dataset.protocol}\n"
+        f"  {many}{nodes:,} nodes, {edges:,} directed edges, {dataset.num_features:,} features\n"
+        f"  {_described_labels(dataset)}\n"
+        f"  {len(dataset.splits)} split{'s' * (len(dataset.splits) > 1)}, the first of {first}\n"
+        f"  from {dataset.source}"
+    )
+
+
+def _described_labels(dataset: NodeDataset | GraphDataset | LinkDataset) -> str:
+    if isinstance(dataset, LinkDataset):
+        return f"{link_keys(dataset.graph.edge_index, dataset.graph.num_nodes).numel():,} links"
+    labels = dataset.labels
+    if isinstance(dataset, GraphDataset) and dataset.metric != "accuracy":
+        return f"{labels.size(1)} yes-or-no questions, scored by {dataset.metric}"
+    names = range(dataset.num_classes) if dataset.schema is None else dataset.schema.classes
+    counts = labels[labels >= 0].bincount(minlength=dataset.num_classes).tolist()
+    shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(names, counts))[:CLASSES_SHOWN])
+    return f"{dataset.num_classes} classes: {shown}{', ...' if dataset.num_classes > CLASSES_SHOWN else ''}"
 
 
 AnyDataset = TypeVar("AnyDataset", bound=NodeDataset | GraphDataset | LinkDataset)
@@ -339,6 +402,37 @@ def hide_test(dataset: AnyDataset) -> AnyDataset:
     """
     hidden = [split.without_test() for split in dataset.splits]
     return replace(dataset, splits=hidden)  # type: ignore[arg-type]  # they are of the kind of this dataset's splits
+
+
+def learn_scalings(
+    task: str, graphs: list[Data], splits: Sequence[Split | LinkSplit], scale: str, is_number: Sequence[bool]
+) -> tuple[Scaling, ...]:
+    """The scaling of each split: learned from its training nodes or the nodes of its training graphs.
+
+    All nodes of a link task are there in training, whatever links are hidden.
+
+    Args:
+        task: ``"node"``, ``"graph"`` or ``"link"``.
+        graphs: one, or those of a graph task.
+        splits: of them.
+        scale, is_number: see :func:`hkconv.data.scaling.learn_scaling`.
+    """
+
+    def rows(split: Split | LinkSplit) -> Tensor:
+        if task == "graph":
+            return torch.cat([graphs[number].x for number in split.train.tolist()])
+        return graphs[0].x[split.train] if task == "node" else graphs[0].x
+
+    return tuple(learn_scaling(rows(split), scale, is_number) for split in splits)
+
+
+def _fill(splits: Sequence[Split | LinkSplit]) -> bool:
+    """Tell whether every split fills what is missing."""
+    return all(split.scaling is not None for split in splits)
+
+
+def _width(rows: Tensor | None) -> int | None:
+    return None if rows is None else rows.size(1)
 
 
 def _present(parts: dict[str, Tensor | None]) -> dict[str, Tensor]:

@@ -18,14 +18,19 @@ from torch_geometric.data import Data
 
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import GraphDataset, Split
-from hkconv.data.smiles import Molecule, atom_categories, atom_columns, chemistry_versions, read_smiles
-from hkconv.data.sources import Source, read_source
+from hkconv.data.smiles import (
+    Molecule,
+    atom_categories,
+    bond_categories,
+    chemistry_versions,
+    one_hot_columns,
+    read_smiles,
+)
+from hkconv.data.sources import Molecules, read_source
 from hkconv.data.splits import stratified_splits
 from hkconv.data.staging import fingerprint, made_once
 from hkconv.errors import InputError
 
-FOLDER = "molecules"
-SPLIT_FILES = ("train.csv.gz", "valid.csv.gz", "test.csv.gz")
 # As MoleculeNet (Wu et al. 2018) divides.
 RANDOM_FRACTIONS = (0.8, 0.1, 0.1)
 ANSWERS = {"": math.nan, "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
@@ -42,6 +47,8 @@ class PackedMolecules:
         num_atoms: (G,) int64, how many of them each molecule has.
         edges: (2, E) int32, numbered from 0 in each molecule.
         num_edges: (G,) int64, how many of them each molecule has.
+        bonds: (E, 3) uint8, where each edge's one-hot attributes are one.
+        num_bond_columns: how many columns these have.
         answers: (G, T) float32, 0, 1 or NaN where not measured.
         refused: (R,) int64 rows that RDKit refuses and that were read without its valence check.
     """
@@ -51,6 +58,8 @@ class PackedMolecules:
     num_atoms: np.ndarray
     edges: np.ndarray
     num_edges: np.ndarray
+    bonds: np.ndarray
+    num_bond_columns: np.ndarray
     answers: np.ndarray
     refused: np.ndarray
 
@@ -58,42 +67,24 @@ class PackedMolecules:
         """One graph a molecule, in the order of the file."""
         x = torch.from_numpy(self.columns).split(self.num_atoms.tolist())
         edge_index = torch.from_numpy(self.edges).long().split(self.num_edges.tolist(), dim=1)
+        edge_attr = torch.from_numpy(self.bonds).split(self.num_edges.tolist())
         y = torch.from_numpy(self.answers).split(1)
-        return [Data(x=columns, edge_index=edges, y=answers) for columns, edges, answers in zip(x, edge_index, y)]
+        return [Data(*parts) for parts in zip(x, edge_index, edge_attr, y)]
 
 
-@dataclass(frozen=True)
-class Molecules:
-    """A CSV file of molecules in the folder ``molecules`` of a data root.
-
-    Args:
-        raw: reads it and, where there is one, its published split.
-        metric: how answers are scored: ``"ROC-AUC"`` or ``"AP"``.
-    """
-
-    raw: Source[tuple[PackedMolecules, Split | None]]
-    metric: str
+Content = tuple[PackedMolecules, Split | None]
 
 
-def molecules(file: str, *label_prefixes: str, metric: str, split_folder: str = "") -> Molecules:
-    """The molecules of a gzipped CSV file with a column ``smiles`` and yes-or-no columns.
+def read_molecules(folder: Path, file: str, label_prefixes: tuple[str, ...], split_files: tuple[str, ...]) -> Content:
+    """The molecules of a file and, where there is one, its published split.
 
     Args:
-        file: its name.
-        label_prefixes: how the names of the yes-or-no columns begin.
-        metric: see :class:`Molecules`.
-        split_folder: folder of the published split, three files of row numbers; empty where there is none.
-
-    Returns:
-        What :func:`load_molecules` takes.
+        folder: of the files.
+        file, label_prefixes: as for :func:`hkconv.data.sources.molecules`.
+        split_files: three files of row numbers, or none.
     """
-    split_files = tuple(f"{split_folder}/{name}" for name in SPLIT_FILES) if split_folder else ()
-
-    def read(root: Path) -> tuple[PackedMolecules, Split | None]:
-        packed = _read_once(root / FOLDER / file, label_prefixes)
-        return packed, _read_split(root / FOLDER, split_files, len(packed.num_atoms)) if split_files else None
-
-    return Molecules(Source(FOLDER, (file, *split_files), read), metric)
+    packed = _read_once(folder / file, label_prefixes)
+    return packed, _read_split(folder, split_files, len(packed.num_atoms)) if split_files else None
 
 
 def load_molecules(origin: Molecules, root: Path, name: str, num_splits: int, seed: int) -> GraphDataset:
@@ -118,11 +109,19 @@ def load_molecules(origin: Molecules, root: Path, name: str, num_splits: int, se
         splits = stratified_splits(_first_yes(packed.answers), RANDOM_FRACTIONS, num_splits, seed)
     else:
         splits = [published]
-    source = f"{FOLDER}/{origin.raw.files[0]} ({chemistry_versions()}{_refusals(packed)})"
+    source = f"{origin.raw.folder}/{origin.raw.files[0]} ({chemistry_versions()}{_refusals(packed)})"
     if len(packed.refused):
         warnings.warn(f"dataset {name!r} from {source}", stacklevel=2)
-    num_columns = int(packed.num_columns)
-    return GraphDataset(name, packed.graphs(), splits, 2, source, metric=origin.metric, num_columns=num_columns)
+    return GraphDataset(
+        name,
+        packed.graphs(),
+        splits,
+        2,
+        source,
+        metric=origin.metric,
+        num_columns=int(packed.num_columns),
+        num_edge_columns=int(packed.num_bond_columns),
+    )
 
 
 def _read_once(path: Path, label_prefixes: tuple[str, ...]) -> PackedMolecules:
@@ -163,11 +162,13 @@ def _pack(smiles: Iterable[str], answers: np.ndarray, path: Path) -> PackedMolec
             raise InputError(f"row {row} of {path} is no SMILES of a molecule: {text!r}")
         found.append(molecule)
     return PackedMolecules(
-        columns=atom_columns(np.concatenate([molecule.atoms for molecule in found])),
+        columns=one_hot_columns(np.concatenate([molecule.atoms for molecule in found]), atom_categories()),
         num_columns=np.array(sum(atom_categories())),
         num_atoms=np.array([len(molecule.atoms) for molecule in found]),
         edges=np.concatenate([molecule.edges for molecule in found], axis=1),
         num_edges=np.array([molecule.edges.shape[1] for molecule in found]),
+        bonds=one_hot_columns(np.concatenate([molecule.bonds for molecule in found]), bond_categories()),
+        num_bond_columns=np.array(sum(bond_categories())),
         answers=answers,
         refused=np.array([row for row, molecule in enumerate(found) if not molecule.is_sane], dtype=np.int64),
     )

@@ -23,8 +23,9 @@ import torch_geometric.typing as pyg
 from torch import Tensor
 from torch.utils.data import get_worker_info
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader, NodeLoader
+from torch_geometric.loader import LinkLoader, LinkNeighborLoader, NeighborLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, EdgeSamplerInput, NegativeSampling, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from hkconv.errors import InputError
 from hkconv.ops.compiling import KERNEL, PART, njit
@@ -111,20 +112,28 @@ class NumbaNeighborSampler(BaseSampler):
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
         """The nodes of a batch with a sample of their neighbours, of the neighbours of these, and so on."""
-        # Each worker would start with the same copy of the generator; torch seeds its own differently in each.
-        generator = self.generator if get_worker_info() is None else None
-        seed = int(torch.randint(2**63 - 1, (), generator=generator))
-        found = self.neighbors.walk(index.node, self.num_neighbors, seed)
+        found = self._walk(index.node)
         found.metadata = (index.input_id, index.time)
         return found
 
     def sample_from_edges(self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> SamplerOutput:
-        """Not offered: links are trained on all at once."""
-        raise NotImplementedError("NumbaNeighborSampler samples from nodes, not from edges")
+        """The ends of the links of a batch, of pairs drawn beside them where these are asked for, and their samples."""
+        return edge_sample(
+            index,
+            lambda nodes, _: self._walk(nodes),
+            self.neighbors.num_nodes,
+            disjoint=False,
+            neg_sampling=neg_sampling,
+        )
+
+    def _walk(self, nodes: Tensor) -> SamplerOutput:
+        # Each worker would start with the same copy of the generator; torch seeds its own differently in each.
+        generator = self.generator if get_worker_info() is None else None
+        return self.neighbors.walk(nodes, self.num_neighbors, int(torch.randint(2**63 - 1, (), generator=generator)))
 
 
 def sampler_name() -> str:
-    """Name of the sampler that :func:`neighbor_loader` uses here: ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``."""
+    """Name of the sampler that the loaders below use here: ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``."""
     if pyg.WITH_PYG_LIB:
         return "pyg-lib"
     return "torch-sparse" if pyg.WITH_TORCH_SPARSE else "numba"
@@ -158,6 +167,36 @@ def neighbor_loader(
     neighbors = neighbors or InNeighbors(graph.edge_index, graph.num_nodes)
     sampler = NumbaNeighborSampler(neighbors, num_neighbors, generator)
     return NodeLoader(graph, sampler, nodes, generator=generator, **options)
+
+
+def link_neighbor_loader(
+    graph: Data,
+    num_neighbors: Sequence[int],
+    links: Tensor,
+    *,
+    neighbors: InNeighbors | None = None,
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> LinkLoader:
+    """A loader of mini-batches of links with samples of the neighbours of their ends.
+
+    Args:
+        graph: with ``edge_index``, on the CPU.
+        num_neighbors, neighbors, generator: as of :func:`neighbor_loader`.
+        links: (2, n) the pairs of nodes that batches are made of.
+        options: of PyG's ``LinkLoader`` and torch's ``DataLoader``, such as ``edge_label``, ``neg_sampling`` and
+            ``batch_size``.
+
+    Returns:
+        The loader: PyG's ``LinkNeighborLoader`` where its packages are installed. The pairs of a batch are its
+        ``edge_label_index``, between the new numbers of the nodes.
+    """
+    check_num_neighbors(num_neighbors)
+    if sampler_name() != "numba":
+        return LinkNeighborLoader(graph, list(num_neighbors), links, generator=generator, **options)
+    neighbors = neighbors or InNeighbors(graph.edge_index, graph.num_nodes)
+    sampler = NumbaNeighborSampler(neighbors, num_neighbors, generator)
+    return LinkLoader(graph, sampler, links, generator=generator, **options)
 
 
 def check_num_neighbors(num_neighbors: Sequence[int]) -> tuple[int, ...]:

@@ -11,6 +11,11 @@ CHOICES = (CLEAN, PUBLISHED)
 # Whom a node hears from: those that point to it, those that it points to, or all of them.
 IN, OUT, BOTH = "in", "out", "both"
 DIRECTIONS = (IN, OUT, BOTH)
+# The scale of numeric features, and what stands for a missing one.
+NONE, STANDARD, LOG = "none", "standard", "log"
+SCALES = (NONE, STANDARD, LOG)
+MEAN, CATEGORY, ERROR = "mean", "category", "error"
+FILLINGS = (MEAN, CATEGORY, ERROR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +33,8 @@ class DataOptions(Options):
     direction: str = choice(BOTH, DIRECTIONS, "Neighbours of a node: those that point to it, it points to, or both.")
     normalize_features: bool = flag(False, "Divide each row of features by its sum.")
     log_features: bool = flag(False, "Take sign(x) log(1 + |x|) of every feature.")
+    scale: str | None = choice(
+        None, SCALES, "Scale of numbers, learned from training rows; of own tables `standard`.", optional=True
+    )
+    missing: str = choice(MEAN, FILLINGS, "Missing values of own tables: mean, a category of their own, or an error.")
+    edge_attributes: bool = flag(True, "Let models see attributes of edges, such as those of bonds.")

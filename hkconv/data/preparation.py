@@ -15,9 +15,10 @@ def direct_edges(graph: Data, direction: str) -> Data:
     With the stored edges :math:`E` they are :math:`E` for ``"in"``, :math:`E^T = \{(j, i) : (i, j) \in E\}` for
     ``"out"`` and :math:`E \cup E^T` for ``"both"``, the last without repeats. Where edges have weights, those of a
     repeated edge are added there first; then both directions get the mean of the two, or of the one that there is.
+    Attributes are those of bonds, the same both ways.
 
     Args:
-        graph: with ``edge_index`` and, if its edges have weights, ``edge_weight``.
+        graph: with ``edge_index`` and, if its edges have weights or attributes, ``edge_weight`` or ``edge_attr``.
         direction: ``"in"``, ``"out"`` or ``"both"``.
 
     Returns:
@@ -26,6 +27,11 @@ def direct_edges(graph: Data, direction: str) -> Data:
     if direction == OUT:
         graph.edge_index = graph.edge_index.flip(0)
     if direction != BOTH:
+        return graph
+    if graph.edge_attr is not None:
+        graph.edge_index, graph.edge_attr = to_undirected(
+            graph.edge_index, graph.edge_attr, graph.num_nodes, reduce="max"
+        )
         return graph
     if graph.edge_weight is None:
         graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
@@ -36,13 +42,13 @@ def direct_edges(graph: Data, direction: str) -> Data:
 
 
 def rows_sum_to_one(x: Tensor, name: str) -> Tensor:
-    """Every row of features divided by its sum; rows of zeros stay zero."""
+    """Every row of features divided by its sum; rows of zeros stay zero, and missing values count as zero."""
     if bool((x < 0).any()):
         raise InputError(
             f"normalize_features divides rows by their sum and needs features of zero or more, "
             f"but dataset {name!r} has negative ones"
         )
-    total = x.sum(dim=1, keepdim=True)
+    total = x.nansum(dim=1, keepdim=True)
     return x / torch.where(total > 0, total, 1)
 
 

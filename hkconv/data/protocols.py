@@ -28,9 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hkconv.data.catalog import CITATION_NODES, GRAPHS
 from hkconv.data.dataset import OverlappingSplit, Split
-from hkconv.data.options import CHOICES, CLEAN, PUBLISHED
-from hkconv.errors import InputError
 
 FIRST_SEED = 1234
 NODE_FRACTION = 0.15
@@ -38,28 +37,12 @@ GRAPH_FRACTION = 0.10
 TRAINING_NODES_A_CLASS = 20
 CITATION_VAL = CITATION_TEST = 1000
 
-BINARY_SPLIT_NODES = ("cornell", "cornell-legacy", "texas", "wisconsin", "chameleon", "squirrel", "actor")
-CITATION_NODES = ("cora", "pubmed")
-GRAPHS = ("ptc", "enzymes", "proteins", "imdb-binary", "imdb-multi")
-
-
-def check_protocol(protocol: str, name: str, task: str) -> None:
-    """``protocol`` is known and, if it is ``"published"``, the paper's code has a split for the dataset and task."""
-    if protocol not in CHOICES:
-        raise InputError(f"protocol must be {' or '.join(map(repr, CHOICES))}, got {protocol!r}")
-    known = (*BINARY_SPLIT_NODES, *CITATION_NODES, *GRAPHS)
-    if protocol == PUBLISHED and (task == "link" or name not in known):
-        raise InputError(
-            f"protocol {PUBLISHED!r} does not cover the {task} task of dataset {name!r}, only the classification of "
-            f"{', '.join(known)}: use {CLEAN!r}"
-        )
-
 
 def published_splits(name: str, y: Tensor, num_splits: int) -> list[Split]:
     """The splits of the paper's released code; the i-th depends on i alone.
 
     Args:
-        name: a dataset that :func:`check_protocol` accepts.
+        name: a dataset that :func:`hkconv.data.catalog.check_protocol` accepts.
         y: (N,) labels of its nodes or graphs.
         num_splits: number of splits.
 

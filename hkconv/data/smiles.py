@@ -1,4 +1,4 @@
-"""From a SMILES string to a graph with the atom features of the Open Graph Benchmark (Hu et al. 2020).
+"""From a SMILES string to a graph with the features of the Open Graph Benchmark (Hu et al. 2020).
 
 RDKit reads the string, OGB's own functions make the features. Both are optional and imported when first used.
 """
@@ -26,11 +26,13 @@ class Molecule:
         atoms: (N, 9) uint8 codes of OGB's features: element, chirality, degree, charge, hydrogens, radical
             electrons, hybridisation, aromatic or not, in a ring or not.
         edges: (2, 2 B) int32, every bond in both directions.
+        bonds: (2 B, 3) uint8 codes of OGB's features of these: kind, stereochemistry, conjugated or not.
         is_sane: whether RDKit accepts its chemistry.
     """
 
     atoms: np.ndarray
     edges: np.ndarray
+    bonds: np.ndarray
     is_sane: bool
 
 
@@ -55,9 +57,15 @@ def read_smiles(smiles: str) -> Molecule | None:
     if molecule is None or molecule.GetNumAtoms() == 0:
         return None
     atoms = np.array([features.atom_to_feature_vector(atom) for atom in molecule.GetAtoms()], dtype=np.uint8)
-    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
-    both_ways = [edge for start, end in bonds for edge in ((start, end), (end, start))]
-    return Molecule(atoms, np.array(both_ways, dtype=np.int32).reshape(-1, 2).T, is_sane)
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+    both_ways = [edge for start, end in ends for edge in ((start, end), (end, start))]
+    bonds = [features.bond_to_feature_vector(bond) for bond in molecule.GetBonds()]
+    return Molecule(
+        atoms,
+        np.array(both_ways, dtype=np.int32).reshape(-1, 2).T,
+        np.array(bonds, dtype=np.uint8).reshape(-1, len(bond_categories())).repeat(2, axis=0),
+        is_sane,
+    )
 
 
 def atom_categories() -> tuple[int, ...]:
@@ -65,10 +73,14 @@ def atom_categories() -> tuple[int, ...]:
     return tuple(_chemistry()[1].get_atom_feature_dims())
 
 
-def atom_columns(atoms: np.ndarray) -> np.ndarray:
-    """Columns of the ones in the one-hot features of atoms, (N, 9) uint8, from their codes, category after category."""
-    starts = np.cumsum([0, *atom_categories()[:-1]])
-    return (atoms + starts).astype(np.uint8)
+def bond_categories() -> tuple[int, ...]:
+    """Number of categories of each of the three features of a bond."""
+    return tuple(_chemistry()[1].get_bond_feature_dims())
+
+
+def one_hot_columns(codes: np.ndarray, categories: tuple[int, ...]) -> np.ndarray:
+    """Columns of the ones in one-hot features, (N, C) uint8, from (N, C) codes, category after category."""
+    return (codes + np.cumsum([0, *categories[:-1]])).astype(np.uint8)
 
 
 def chemistry_versions() -> str:

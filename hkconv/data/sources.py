@@ -1,20 +1,23 @@
-"""Readers of the raw files of published datasets, as PyG graphs: PyG's own classes wherever it has one."""
+"""Readers of the raw files of published datasets, as PyG graphs: PyG's own classes wherever it has one.
+
+PyTorch is imported when something is read, so that the catalog can say quickly where files would lie."""
 
 import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
-
-import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hkconv.data.staging import staged
-from hkconv.data.untrusted_files import check_pickle
 from hkconv.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from hkconv.data.molecules import Content as MoleculesContent
 
 FILES_NAMED_IN_ERRORS = 4
 
@@ -51,6 +54,19 @@ class Source(Generic[Content]):
 
     def __str__(self) -> str:
         return f"{self.folder} (PyG {self.pyg_class})" if self.pyg_class else self.folder
+
+
+@dataclass(frozen=True)
+class Molecules:
+    """A CSV file of molecules in the folder ``molecules`` of a data root.
+
+    Args:
+        raw: reads it and, where there is one, its published split.
+        metric: how answers are scored: ``"ROC-AUC"`` or ``"AP"``.
+    """
+
+    raw: "Source[MoleculesContent]"
+    metric: str
 
 
 def read_source(source: Source[Content], root: Path, name: str) -> Content:
@@ -113,7 +129,7 @@ def _absence(source: Source, root: Path, name: str, reason: str) -> str:
 def webkb(name: str, folder: str = "webkb", can_download: bool = True) -> Source:
     """One of the WebKB graphs; PyG would fetch the current Cornell in place of the legacy one."""
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
         from torch_geometric.datasets import WebKB
 
         return [WebKB(str(root / folder), name)[0]]
@@ -125,7 +141,7 @@ def webkb(name: str, folder: str = "webkb", can_download: bool = True) -> Source
 def wikipedia(name: str) -> Source:
     """Chameleon or Squirrel as Geom-GCN prepared them."""
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
         from torch_geometric.datasets import WikipediaNetwork
 
         return [WikipediaNetwork(str(root / "wikipedia"), name, geom_gcn_preprocess=True)[0]]
@@ -137,7 +153,7 @@ def wikipedia(name: str) -> Source:
 def actor() -> Source:
     """The film actors of Geom-GCN."""
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
         from torch_geometric.datasets import Actor
 
         return [Actor(str(root / "actor"))[0]]
@@ -151,8 +167,10 @@ def planetoid(name: str) -> Source:
 
     pickles = tuple(f"ind.{name.lower()}.{part}" for part in ("x", "tx", "allx", "y", "ty", "ally", "graph"))
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
         from torch_geometric.datasets import Planetoid
+
+        from hkconv.data.untrusted_files import check_pickle
 
         class CheckedPlanetoid(Planetoid):
             """PyG unpickles the raw files, wherever they came from."""
@@ -177,7 +195,7 @@ def tu(name: str, *node_files: str, can_download: bool = True) -> Source:
     largest of the whole dataset: structure alone, no label is looked at.
     """
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
         from torch_geometric.datasets import TUDataset
 
         graphs = list(TUDataset(str(root / "tu"), name, use_node_attr="node_attributes" in node_files))
@@ -192,7 +210,10 @@ def filtered_wikipedia(name: str) -> Source:
     """Chameleon or Squirrel without the duplicate nodes (Platonov et al. 2023); PyG has no class for them."""
     file = f"{name}_filtered.npz"
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
+        import numpy as np
+        import torch
+
         with np.load(root / "wikipedia_filtered" / file, allow_pickle=False) as arrays:
             graph = _undirected_graph(arrays["node_features"], arrays["edges"], arrays["node_labels"])
             for part in ("train", "val", "test"):
@@ -205,7 +226,9 @@ def filtered_wikipedia(name: str) -> Source:
 def airport() -> Source:
     """HGCN's airports from plain arrays; the original file is a pickle, which could execute anything."""
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
+        import numpy as np
+
         with np.load(root / "hgcn/airport/airport.npz", allow_pickle=False) as arrays:
             return [_undirected_graph(arrays["node_features"], arrays["edges"], arrays["node_labels"])]
 
@@ -216,7 +239,8 @@ def hgcn_disease(name: str) -> Source:
     """``disease_nc`` or ``disease_lp``, the trees that HGCN was evaluated on."""
     folder = f"hgcn/{name}"
 
-    def read(root: Path) -> list[Data]:
+    def read(root: Path) -> "list[Data]":
+        import numpy as np
         from scipy.sparse import load_npz
 
         features = load_npz(root / folder / f"{name}.feats.npz").toarray()
@@ -227,12 +251,37 @@ def hgcn_disease(name: str) -> Source:
     return Source(folder, tuple(f"{name}.{part}" for part in ("edges.csv", "feats.npz", "labels.npy")), read)
 
 
+def molecules(file: str, *label_prefixes: str, metric: str, split_folder: str = "") -> Molecules:
+    """The molecules of a gzipped CSV file with a column ``smiles`` and yes-or-no columns.
+
+    Args:
+        file: its name.
+        label_prefixes: how the names of the yes-or-no columns begin.
+        metric: see :class:`Molecules`.
+        split_folder: folder of the published split, three files of row numbers; empty where there is none.
+
+    Returns:
+        What :func:`hkconv.data.molecules.load_molecules` takes.
+    """
+    parts = ("train.csv.gz", "valid.csv.gz", "test.csv.gz")
+    split_files = tuple(f"{split_folder}/{name}" for name in parts) if split_folder else ()
+
+    def read(root: Path) -> "MoleculesContent":
+        from hkconv.data.molecules import read_molecules
+
+        return read_molecules(root / "molecules", file, label_prefixes, split_files)
+
+    return Molecules(Source("molecules", (file, *split_files), read), metric)
+
+
 def _geom_gcn_splits(name: str) -> tuple[str, ...]:
     return tuple(f"{name}_split_0.6_0.2_{index}.npz" for index in range(10))
 
 
-def _undirected_graph(features: np.ndarray, edges: np.ndarray, labels: np.ndarray) -> Data:
+def _undirected_graph(features: "np.ndarray", edges: "np.ndarray", labels: "np.ndarray") -> "Data":
     """A graph from files that list each undirected edge once."""
+    import torch
+    from torch_geometric.data import Data
     from torch_geometric.utils import to_undirected
 
     x = torch.from_numpy(features).float()
@@ -240,7 +289,9 @@ def _undirected_graph(features: np.ndarray, edges: np.ndarray, labels: np.ndarra
     return Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels).long())
 
 
-def _with_degree_features(graphs: list[Data]) -> list[Data]:
+def _with_degree_features(graphs: "list[Data]") -> "list[Data]":
+    import torch
+
     degrees = [_degree(graph) for graph in graphs]
     columns = 1 + max(int(degree.max()) for degree in degrees)
     for graph, degree in zip(graphs, degrees):
@@ -248,5 +299,7 @@ def _with_degree_features(graphs: list[Data]) -> list[Data]:
     return graphs
 
 
-def _degree(graph: Data) -> Tensor:
+def _degree(graph: "Data") -> "Tensor":
+    import torch
+
     return torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)

@@ -73,7 +73,7 @@ def read_splits(path: str | os.PathLike[str], count: int, num_splits: int | None
         check_num_splits(num_splits, f"split file {path}", most=len(found))
     for index, parts in enumerate(found):
         check_disjoint(parts, f"split {index} of {path}")
-    return [Split(**parts) for parts in found[:num_splits]]
+    return [Split(*(parts[name] for name in PART_NAMES)) for parts in found[:num_splits]]
 
 
 def _read_json(path: Path, count: int) -> list[dict[str, Tensor]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data.checks import check_fractions, check_num_splits
-from hkconv.data.dataset import LinkSplit, Split, link_keys, pairs_of_keys
+from hkconv.data.dataset import LinkSplit, Split, link_keys, pair_keys, pairs_of_keys
 from hkconv.errors import InputError
 
 # The links that HGCN (Chami et al. 2019) trains on, chooses with and tests on.
@@ -126,6 +126,32 @@ def link_splits(
             f"link prediction needs {sum(sizes)} unlinked pairs to compare with, the graph has {non_links}"
         )
     return [_link_split(links, num_nodes, sizes, seeded_generator(seed, index)) for index in range(num_splits)]
+
+
+def unlinked_pairs(links: Tensor, num_nodes: int, most: int) -> Tensor:
+    """Pairs of different nodes that are not linked: all of them or, of more, some with the most common neighbors.
+
+    Args:
+        links: (2, E) pairs, each once.
+        num_nodes: number of nodes.
+        most: how many pairs there may be.
+
+    Returns:
+        (2, P) pairs, each once, smaller node first.
+    """
+    known = pair_keys(links, num_nodes)
+    if num_nodes * (num_nodes - 1) // 2 <= most:
+        pairs = torch.combinations(torch.arange(num_nodes)).t()
+        return pairs[:, ~torch.isin(pair_keys(pairs, num_nodes), known)]
+    from scipy.sparse import coo_array, triu
+
+    ends = torch.cat([links, links.flip(0)], dim=1)
+    adjacency = coo_array((np.ones(ends.size(1)), ends.numpy()), shape=(num_nodes, num_nodes)).tocsr()
+    common = triu(adjacency @ adjacency, k=1).tocoo()
+    pairs = torch.from_numpy(np.stack(common.coords).astype(np.int64))
+    is_open = ~torch.isin(pair_keys(pairs, num_nodes), known)
+    order = torch.from_numpy(common.data)[is_open].argsort(descending=True, stable=True)[:most]
+    return pairs[:, is_open][:, order]
 
 
 def _class_by_class(y: Tensor, generator: torch.Generator) -> Tensor:

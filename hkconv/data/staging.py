@@ -12,8 +12,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch_geometric
-
 from hkconv.errors import InputError
 
 
@@ -53,6 +51,8 @@ def staged(root: Path, raw_folder: str, process: Callable[[Path], object]) -> Pa
     Returns:
         The folder in the cache to open the PyG dataset from.
     """
+    import torch_geometric
+
     raw = (root / raw_folder).resolve()
 
     def link_and_process(private: Path) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from hkconv.data.catalog import DISEASE_FRACTIONS
 from hkconv.data.checks import check_num_splits
 from hkconv.data.dataset import NodeDataset, Split
 from hkconv.data.growth import Branching, Tree, grow_tree
@@ -13,8 +14,6 @@ from hkconv.data.splits import seeded_generator, stratified_splits
 from hkconv.errors import InputError
 
 HIERARCHY_FRACTIONS = (0.6, 0.2, 0.2)
-# As HGCN divides its disease tree: few labels, mostly test.
-DISEASE_FRACTIONS = (0.3, 0.1, 0.6)
 
 # Split i uses the stream (seed, i); the data itself one that no split reaches.
 DATA_STREAM = 2**31

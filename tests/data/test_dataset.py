@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split, hide_test
+from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, OverlappingSplit, Split, hide_test, load
 from hkconv.data.dataset import link_keys, pair_keys, pairs_of_keys
 from hkconv.errors import InputError
 
@@ -133,8 +133,8 @@ def test_a_node_in_no_split_needs_no_label():
     assert node_dataset([split], y=torch.tensor([0, 1, -1, 0, -1])).labels.tolist() == [0, 1, -1, 0, -1]
 
 
-def graph_dataset(graphs):
-    return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test")
+def graph_dataset(graphs, **options):
+    return GraphDataset("foo", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test", **options)
 
 
 def test_either_all_graphs_have_weights_of_edges_or_none():
@@ -322,3 +322,48 @@ def test_int32_indices_do_not_overflow():
 
 def test_no_pairs_have_no_keys():
     assert pair_keys(torch.empty(2, 0, dtype=torch.int64), 5).numel() == 0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "columns", "message"),
+    [
+        (
+            torch.ones(3, 2),
+            None,
+            "edge_attr of graph 1 of dataset 'foo' must be 4 rows of floats, got torch.float32 of",
+        ),
+        (torch.ones(4), None, "must be 4 rows of floats"),
+        (torch.ones(4, 2).long(), None, "must be 4 rows of floats, got torch.int64"),
+        (torch.full((4, 2), torch.nan), None, "edge_attr of graph 1 of dataset 'foo' contains NaN or Inf"),
+        (torch.ones(4, 3), None, "must have as many columns of edge_attr, or both none"),
+        (None, None, "must have as many columns of edge_attr, or both none"),
+        (torch.ones(4, 2), 5, "must be 4 rows of integers"),
+        (torch.full((4, 2), 5), 5, r"must name columns in [0, 5), got 5"),
+    ],
+)
+def test_attributes_of_edges_are_checked(attributes, columns, message):
+    graphs = labelled_graphs(0, 1, 0)
+    for one in graphs:
+        one.edge_attr = torch.ones(4, 2) if columns is None else torch.ones(4, 2).to(torch.uint8)
+    assert graph_dataset(graphs, num_edge_columns=columns).edge_dim == (columns or 2)
+    graphs[1].edge_attr = attributes
+    with refused(message):
+        graph_dataset(graphs, num_edge_columns=columns)
+
+
+def test_a_dataset_is_printed_in_five_lines():
+    assert str(node_dataset()).splitlines() == [
+        "NodeDataset foo: node task, protocol clean",
+        "  5 nodes, 4 directed edges, 3 features",
+        "  2 classes: 0 3, 1 2",
+        "  1 split, the first of 2 train, 1 val, 2 test",
+        "  from test",
+    ]
+
+
+def test_many_graphs_and_links_are_printed_in_five_lines_too():
+    graphs = [graph(y=indices(number % 2)) for number in range(4)]
+    lines = repr(GraphDataset("foo", graphs, [Split(indices(0, 1), indices(2), indices(3))], 2, "test")).splitlines()
+    assert lines[1:3] == ["  4 graphs, 20 nodes, 16 directed edges, 3 features", "  2 classes: 0 2, 1 2"]
+    shown = str(load("tree", task="link", num_splits=2))
+    assert len(shown.splitlines()) == 5 and "  970 links\n  2 splits, the first of 825 train, " in shown

@@ -9,7 +9,7 @@ from hkconv.data import GraphDataset, load, molecules
 from hkconv.data.catalog import CATALOG
 from hkconv.data.molecules import _read_split, _read_table
 from hkconv.data.preparation import write_out
-from hkconv.data.smiles import atom_categories, read_smiles
+from hkconv.data.smiles import atom_categories, bond_categories, read_smiles
 from hkconv.errors import InputError
 
 pytest.importorskip("rdkit")
@@ -188,3 +188,18 @@ def test_of_a_slice_of_molhiv_the_known_rows_are_refused(real_data, tmp_path):
     assert f"7 of {count} molecules" in dataset.source
     assert dataset.source.endswith(f"rows {', '.join(map(str, range(count - 7, count)))})")
     assert all(graph.is_undirected() for graph in dataset.graphs)
+
+
+def test_edges_have_the_bond_features_of_ogb(hiv_root):
+    dataset = load_quietly("ogbg-molhiv", hiv_root)
+    assert (dataset.edge_dim, sum(bond_categories())) == (13, 13)
+    for graph, (text, _) in zip(dataset.graphs, ROWS):
+        expected = read_smiles(text).bonds
+        one_hot = [np.eye(count)[expected[:, column]] for column, count in enumerate(bond_categories())]
+        assert graph.edge_attr.dtype == torch.uint8
+        assert np.array_equal(write_out(graph.edge_attr, 13, torch.float32), np.concatenate(one_hot, axis=1))
+
+
+def test_attributes_of_edges_can_be_left_out(hiv_root):
+    dataset = load_quietly("ogbg-molhiv", hiv_root, edge_attributes=False)
+    assert dataset.edge_dim is None and all(graph.edge_attr is None for graph in dataset.graphs)

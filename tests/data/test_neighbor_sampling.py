@@ -7,12 +7,21 @@ import torch
 import torch_geometric.typing as pyg
 from scipy import stats
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader, NodeLoader
-from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
+from torch_geometric.loader import LinkLoader, LinkNeighborLoader, NeighborLoader, NodeLoader
+from torch_geometric.sampler import NegativeSampling, NodeSamplerInput
 from torch_geometric.utils import k_hop_subgraph
 
-from hkconv.data.neighbor_sampling import ALL, InNeighbors, NumbaNeighborSampler, neighbor_loader, sampler_name
+from hkconv.data.neighbor_sampling import (
+    ALL,
+    InNeighbors,
+    NumbaNeighborSampler,
+    link_neighbor_loader,
+    neighbor_loader,
+    sampler_name,
+)
 from hkconv.errors import InputError
+from hkconv.geometry import lorentz
+from hkconv.nn import HKBlock
 
 # Sources of the edges into each node. Nodes are reached twice, there is a loop, and two edges are the same.
 SOURCES = {0: [1, 2, 3], 1: [4, 5, 0], 2: [1, 4], 3: [5, 3, 5], 4: [], 5: [2]}
@@ -237,8 +246,76 @@ def test_input_that_cannot_be(edge_index):
     for wrong in (-1, 6):
         with pytest.raises(InputError, match=rf"nodes must lie in \[0, 6\), got {wrong} to {wrong}"):
             neighbors.walk(torch.tensor([wrong]), (2,))
-    with pytest.raises(NotImplementedError):
-        NumbaNeighborSampler(neighbors, (2,)).sample_from_edges(
-            EdgeSamplerInput(None, torch.tensor([0]), torch.tensor([1]))
-        )
     assert len(NumbaNeighborSampler(neighbors, (2,)).sample_from_nodes(NodeSamplerInput(None, torch.tensor([0]))).row)
+
+
+def without_compiled_packages(monkeypatch):
+    for name in ("WITH_PYG_LIB", "WITH_TORCH_SPARSE"):
+        monkeypatch.setattr(pyg, name, False)
+
+
+def test_links_of_a_batch_have_what_two_layers_see(large, monkeypatch):
+    """With all neighbours the ends of every link are where the whole graph puts them."""
+    without_compiled_packages(monkeypatch)
+    graph = Data(x=torch.randn(500, 4), edge_index=large)
+    layers = [HKBlock(4, 4, 3).eval() for _ in range(2)]
+
+    def ends(x, edge_index, pairs):
+        x = lorentz.lift(x)
+        for layer in layers:
+            x = layer(x, edge_index)
+        return x[pairs]
+
+    links = large[:, torch.randperm(6000)[:90]]
+    loader = link_neighbor_loader(graph, (ALL, ALL), links, edge_label=torch.arange(90), batch_size=40)
+    assert type(loader) is LinkLoader
+    seen = []
+    for batch in loader:
+        assert torch.equal(batch.n_id[batch.edge_label_index], links[:, batch.edge_label])
+        expected = ends(graph.x, large, links[:, batch.edge_label])
+        torch.testing.assert_close(
+            ends(batch.x, batch.edge_index, batch.edge_label_index), expected, rtol=1e-4, atol=1e-5
+        )
+        seen.append(batch.edge_label)
+    assert torch.cat(seen).tolist() == list(range(90))
+
+
+def test_pairs_that_are_drawn_beside_links_are_labeled(large, monkeypatch):
+    without_compiled_packages(monkeypatch)
+    graph = Data(x=torch.randn(500, 4), edge_index=large)
+    loader = link_neighbor_loader(
+        graph, (5, 3), large[:, :100], batch_size=50, neg_sampling=NegativeSampling("binary", 2.0), shuffle=True
+    )
+    for batch in loader:
+        assert batch.edge_label.tolist() == [1] * 50 + [0] * 100
+        nodes = batch.n_id[batch.edge_label_index]
+        known = set(map(tuple, large[:, :100].T.tolist()))
+        assert all(tuple(pair) in known for pair in nodes[:, :50].T.tolist())
+        assert sum(tuple(pair) in known for pair in nodes[:, 50:].T.tolist()) < 10
+        sampled = batch.n_id[batch.edge_index]
+        assert torch.equal(sampled, large[:, batch.e_id])
+
+
+def test_the_generator_decides_what_is_drawn_for_links(large, monkeypatch):
+    without_compiled_packages(monkeypatch)
+    graph = Data(edge_index=large, num_nodes=500)
+
+    def drawn(seed):
+        generator = torch.Generator().manual_seed(seed)
+        loader = link_neighbor_loader(graph, (5, 3), large[:, :100], batch_size=50, generator=generator)
+        return [batch.e_id.tolist() for batch in loader]
+
+    assert drawn(0) == drawn(0) != drawn(1)
+
+
+def test_pygs_own_link_loader_is_taken_where_it_can_sample(large, monkeypatch):
+    monkeypatch.setattr(pyg, "WITH_PYG_LIB", True)
+    made = {}
+    monkeypatch.setattr(
+        LinkNeighborLoader, "__init__", lambda self, *given, **options: made.update(given=given, **options)
+    )
+    links = large[:, :10]
+    assert type(link_neighbor_loader(Data(edge_index=large), (5, 3), links, batch_size=5)) is LinkNeighborLoader
+    assert made["given"][1] == [5, 3] and made["given"][2] is links and made["batch_size"] == 5
+    with pytest.raises(InputError, match="neighbors must be whole numbers"):
+        link_neighbor_loader(Data(edge_index=large), (0,), links)

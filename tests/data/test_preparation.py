@@ -47,3 +47,12 @@ def test_a_linear_map_is_the_sum_of_the_columns_embeddings(generator):
     columns = torch.stack([torch.randint(0, 4, (9,), generator=generator), torch.randint(4, 7, (9,))], dim=1)
     embeddings = torch.randn(7, 3, generator=generator)
     torch.testing.assert_close(write_out(columns, 7, torch.float32) @ embeddings, embeddings[columns].sum(dim=1))
+
+
+def test_attributes_stay_with_their_bonds():
+    columns = torch.tensor([[7, 2], [7, 2], [9, 3], [9, 3]], dtype=torch.uint8)
+    graph = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[2, 1, 1, 0], [1, 2, 0, 1]]), edge_attr=columns)
+    direct_edges(graph, "both")
+    found = dict(zip(map(tuple, graph.edge_index.T.tolist()), graph.edge_attr.tolist()))
+    assert found == {(0, 1): [9, 3], (1, 0): [9, 3], (1, 2): [7, 2], (2, 1): [7, 2]}
+    assert graph.edge_attr.dtype == torch.uint8

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hkconv.data import OverlappingSplit, Split, load
-from hkconv.data.catalog import CATALOG
-from hkconv.data.protocols import BINARY_SPLIT_NODES, CITATION_NODES, GRAPHS, binary_split, published_splits
+from hkconv.data.catalog import BINARY_SPLIT_NODES, CATALOG, CITATION_NODES, GRAPHS
+from hkconv.data.protocols import binary_split, published_splits
 from hkconv.errors import InputError
 
 

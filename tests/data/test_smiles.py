@@ -132,3 +132,12 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdkit", None)
     with pytest.raises(InputError, match=r"molecules need RDKit and OGB .*pip install 'hkconv\[molecules\]'"):
         smiles._chemistry.__wrapped__()
+
+
+def test_bonds_have_kind_stereochemistry_and_conjugation_both_ways():
+    """Single, double, triple and aromatic are 0 to 3; no stereochemistry is 0."""
+    assert read_smiles("CC=O").bonds.tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0]]
+    assert read_smiles("c1ccccc1").bonds.tolist() == [[3, 0, 1]] * 12
+    assert read_smiles("O").bonds.shape == (0, 3)
+    trans, cis = read_smiles("F/C=C/F").bonds, read_smiles("F/C=C\\F").bonds
+    assert trans[2, 1] != cis[2, 1] and (trans[2] == trans[3]).all()

@@ -19,13 +19,15 @@ class OwnGraphs:
     Args:
         place: the file or folder, for errors.
         kind: what they were read from; data to predict on must be of the kind that was trained on.
-        task: ``"node"``, one graph whose nodes have labels, or ``"graph"``, graphs with labels.
-        graphs: with ``x``, ``edge_index`` and, all or none, ``edge_weight``; without labels.
+        task: ``"node"``, one graph whose nodes have labels, ``"graph"``, graphs with labels, or ``"link"``, one graph.
+        graphs: with ``x``, ``edge_index`` and, all or none, ``edge_weight`` or ``edge_attr``; without labels.
         ids: the name of each node or graph.
         labels: the name of the class of each; empty where it is not known.
         splits: index tensors by the names of the parts, a dictionary a split; None where the data say nothing.
         features: the columns that ``x`` was made of; None where it was there as it is.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
+        num_edge_columns: the same for ``edge_attr`` (E, C) and edges.
+        notes: on how the columns were taken, a sentence each.
     """
 
     place: str
@@ -37,11 +39,20 @@ class OwnGraphs:
     splits: list[dict[str, Tensor]] | None = None
     features: tuple[Feature, ...] | None = None
     num_columns: int | None = None
+    num_edge_columns: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_features(self) -> int:
         """Number of feature columns that a model sees."""
         return self.graphs[0].x.size(1) if self.num_columns is None else self.num_columns
+
+    @property
+    def are_numbers(self) -> list[bool]:
+        """For each feature column, false where it is one of a category's."""
+        if self.features is None:
+            return [True] * self.num_features
+        return [is_number for feature in self.features for is_number in feature.are_numbers]
 
     @property
     def is_weighted(self) -> bool:

@@ -2,29 +2,45 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data.catalog import CATALOG
+from hkconv.data.catalog import CATALOG, DatasetInfo
 from hkconv.data.checks import UNKNOWN, check_disjoint, check_num_splits
-from hkconv.data.dataset import CLEAN, OWN, GraphDataset, NodeDataset, Split
-from hkconv.data.options import DataOptions
+from hkconv.data.dataset import (
+    CLEAN,
+    OWN,
+    GraphDataset,
+    LinkDataset,
+    LinkSplit,
+    NodeDataset,
+    Split,
+    learn_scalings,
+    link_keys,
+)
+from hkconv.data.edge_lists import read_edge_list
+from hkconv.data.options import BOTH, ERROR, LOG, MEAN, NONE, STANDARD, DataOptions
 from hkconv.data.own.arrays import read_archive
 from hkconv.data.own.features import Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
-from hkconv.data.own.node_tables import read_node_tables
+from hkconv.data.own.node_tables import EDGES_KIND, graph_of_names, read_edge_table, read_node_tables
 from hkconv.data.own.saved_graphs import read_saved_graphs
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import read_smiles_table
 from hkconv.data.own.tables import SUFFIXES as TABLES
-from hkconv.data.own.tables import find_table
+from hkconv.data.own.tables import find_table, read_table
 from hkconv.data.own.tu_folders import find_edges_file, read_tu_folder
 from hkconv.data.preparation import direct_edges, prepare_features
-from hkconv.data.split_files import read_splits
-from hkconv.data.splits import stratified_splits
+from hkconv.data.scaling import Scaling
+from hkconv.data.split_files import PART_NAMES, check_split_file, read_splits
+from hkconv.data.splits import link_splits, stratified_splits
 from hkconv.errors import InputError
+
+OwnDataset = NodeDataset | GraphDataset | LinkDataset
 
 SAVED = (".pt", ".pth")
 ARCHIVE = ".npz"
@@ -40,22 +56,31 @@ def is_own(name: str) -> bool:
     return os.sep in name or path.suffix in (*TABLES, *SAVED, ARCHIVE) or os.path.exists(path)
 
 
-def read_own(path: Path, features: Sequence[Feature] | None = None) -> OwnGraphs:
+def check_own(path: str, root: str | os.PathLike[str] | None, protocol: str = CLEAN) -> None:
+    """Refuse for own data what holds for named datasets alone: a folder of them, and the paper's splits."""
+    if protocol != CLEAN:
+        raise InputError(f"protocol must be 'clean' for own data, got {protocol!r}")
+    if root is not None:
+        raise InputError(f"data is the folder of named datasets, but {path} is own data: leave it out")
+
+
+def read_own(path: Path, features: Sequence[Feature] | None = None, missing: str = MEAN) -> OwnGraphs:
     """Read own data of any kind.
 
     Args:
         path: a folder with ``nodes`` and ``edges`` or in TU format, or a file ``.pt``, ``.npz``, ``.csv`` or
             ``.parquet``.
         features: the columns that a model was trained on; learned from the data, if left out.
+        missing: see :func:`~hkconv.data.own.features.encode`.
 
     Returns:
         The graphs as they were read.
     """
     if os.path.isdir(path):
-        if find_table(path, "nodes") is not None:
-            return read_node_tables(path, features)
+        if find_table(path, "nodes") is not None or find_table(path, "edges") is not None:
+            return read_node_tables(path, features, missing)
         if find_edges_file(path) is not None:
-            return read_tu_folder(path, features)
+            return read_tu_folder(path, features, missing)
         raise InputError(
             f"{path} holds no data: a folder should have nodes.csv and edges.csv (or .parquet), or NAME_A.txt and the "
             "other files of the TU format"
@@ -63,13 +88,47 @@ def read_own(path: Path, features: Sequence[Feature] | None = None) -> OwnGraphs
     readers = {
         **dict.fromkeys(SAVED, read_saved_graphs),
         ARCHIVE: read_archive,
-        **dict.fromkeys(TABLES, read_smiles_table),
+        **dict.fromkeys(TABLES, _read_table),
     }
     if not os.path.exists(path):
         raise InputError(f"own data {path} do not exist")
     if path.suffix not in readers:
         raise InputError(f"own data must be a folder or a file that ends in {', '.join(readers)}, got {path}")
     return readers[path.suffix](path)
+
+
+def _read_table(path: Path) -> OwnGraphs:
+    """Read a single table: of edges, or of molecules."""
+    columns = read_table(path, may_be_empty=True).columns
+    if "smiles" not in columns and {"source", "target"} <= {*columns}:
+        return read_edge_table(read_table(path))
+    if "smiles" not in columns and len(columns) == 2 and path.suffix == ".csv":
+        edges = read_edge_list(path)
+        return graph_of_names(str(path), edges.edge_index, edges.names)
+    return read_smiles_table(path)
+
+
+def describe_own(path: str | os.PathLike[str]) -> tuple[DatasetInfo, tuple[str, ...]]:
+    """Sizes of own data as ``hkconv datasets`` lists them, and notes on their columns.
+
+    Args:
+        path: see :func:`read_own`.
+    """
+    path = Path(os.path.expanduser(path))
+    own = read_own(path)
+    info = DatasetInfo(
+        name=path.resolve().stem,
+        task=own.task,
+        graphs=len(own.graphs),
+        nodes=sum(graph.num_nodes for graph in own.graphs),
+        edges=sum(len(link_keys(graph.edge_index, graph.num_nodes)) for graph in own.graphs),
+        features=own.num_features,
+        classes=len({label for label in own.labels if label}),
+        location=own.kind,
+    )
+    known = sum(map(bool, own.labels))
+    labels = () if known == len(own.labels) else (f"labels: {known} of {len(own.labels)} {own.task}s have one",)
+    return info, (*labels, *own.notes)
 
 
 def load_own(
@@ -80,7 +139,7 @@ def load_own(
     num_splits: int = 10,
     seed: int = 0,
     preparation: DataOptions | None = None,
-) -> NodeDataset | GraphDataset:
+) -> OwnDataset:
     """Load own data to train on.
 
     Splits come from a file of the user's, else from the data, else they are stratified random ones of the members with
@@ -88,7 +147,7 @@ def load_own(
 
     Args:
         path: see :func:`read_own`.
-        task: ``"node"`` or ``"graph"``, which must be what the data are for.
+        task: ``"node"``, ``"graph"`` or ``"link"``: what the data are for, or ``"link"`` for any graph with nodes.
         split_file: see :func:`hkconv.data.split_files.read_split_parts`.
         num_splits: how many splits, at most; the data may bring fewer.
         seed: of random splits.
@@ -98,13 +157,22 @@ def load_own(
         The dataset, with its schema.
     """
     path = Path(os.path.expanduser(path))
-    own = read_own(path)
+    preparation = preparation or DataOptions()
+    own = read_own(path, missing=preparation.missing)
+    if task == "link" and own.task == "node":
+        own = _for_links(own)
     if task not in (None, own.task):
         raise InputError(f"task of own data {path} must be {own.task!r}, got {task!r}")
+    check_split_file(split_file, CLEAN, own.task)
     classes = sorted_names({label for label in own.labels if label})
-    if len(classes) < 2:
-        found = f"one class only ({classes[0]})" if classes else "no labels"
-        raise InputError(f"own data {path} have {found}: at least two classes are needed to train")
+    if own.task == "link":
+        _check_both_ways(preparation)
+    elif len(classes) < 2:
+        found = f"one class only ({classes[0]})" if classes else _without_labels(own)
+        hint = "; without any there is the task link" if not classes and own.task == "node" else ""
+        raise InputError(f"own data {path} have {found}: at least two classes are needed to train{hint}")
+    splits = _splits(own, classes, split_file, num_splits, seed)
+    scalings = _scalings(own, splits, preparation)
     schema = Schema(
         name=path.resolve().stem if path.is_file() else path.resolve().name,
         kind=own.kind,
@@ -116,9 +184,17 @@ def load_own(
         is_weighted=own.is_weighted,
         graphs_digest=own.graphs_digest(),
         answers_digest=own.answers_digest(),
+        scalings=scalings,
+        notes=own.notes,
     )
-    splits = [_in_order(split) for split in _splits(own, classes, split_file, num_splits, seed)]
-    return _dataset(own, schema, splits, preparation or DataOptions())
+    return _dataset(own, schema, splits, preparation)
+
+
+def _without_labels(own: OwnGraphs) -> str:
+    """Return what data without a label lack, and the columns that they have."""
+    if own.features is None:
+        return "no labels"
+    return f"no labels in a column label (there are {', '.join(feature.name for feature in own.features)})"
 
 
 def load_again(
@@ -126,7 +202,8 @@ def load_again(
     schema: Schema,
     split_file: str | os.PathLike[str],
     preparation: DataOptions,
-) -> NodeDataset | GraphDataset:
+    seed: int = 0,
+) -> OwnDataset:
     """Load the data that a model was trained on; others are refused.
 
     Args:
@@ -134,32 +211,41 @@ def load_again(
         schema: as they were.
         split_file: how they were divided.
         preparation: what is done to the graphs.
+        seed: of the splits of links, which no file has.
 
     Returns:
         The dataset.
     """
-    own = read_like(path, schema)
+    own = read_like(path, schema, preparation.missing)
     for what, before, now in (
         ("features, edges or ids", schema.graphs_digest, own.graphs_digest()),
         ("labels or splits", schema.answers_digest, own.answers_digest()),
     ):
         if before != now:
             raise InputError(f"own data {path} have changed since they were trained on: other {what}")
-    return _dataset(own, schema, read_splits(split_file, len(own.ids)), preparation)
+    if own.task == "link":
+        splits: Sequence[Split | LinkSplit] = _splits(own, (), None, preparation.num_splits, seed)
+    else:
+        splits = read_splits(split_file, len(own.ids))
+    return _dataset(own, schema, splits, preparation)
 
 
-def read_like(path: str | os.PathLike[str], schema: Schema) -> OwnGraphs:
+def read_like(path: str | os.PathLike[str], schema: Schema, missing: str = MEAN) -> OwnGraphs:
     """Read data as those that a model was trained on were read; data of another kind are refused.
 
     Args:
         path: a file or folder.
         schema: what was learned then.
+        missing: see :func:`~hkconv.data.own.features.encode`.
 
     Returns:
         The graphs, with the features of the schema in its order.
     """
     path = Path(os.path.expanduser(path))
-    own = read_own(path, schema.features)
+    # Without a scaling nothing is known to stand for a missing value.
+    own = read_own(path, schema.features, ERROR if schema.scalings is None else missing)
+    if schema.task == "link" and own.task == "node":
+        own = _for_links(own)
     if (own.kind, own.task) != (schema.kind, schema.task):
         raise InputError(
             f"{path} holds {own.kind} for the {own.task} task, but trained on were {schema.kind} for the "
@@ -185,7 +271,9 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
     """
     made = []
     for graph in own.graphs:
-        graph = direct_edges(graph.clone(), preparation.direction)
+        graph = graph.clone()
+        graph.edge_attr = graph.edge_attr if preparation.edge_attributes else None
+        direct_edges(graph, preparation.direction)
         graph.x = prepare_features(
             graph.x,
             own.place,
@@ -197,7 +285,28 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
     return made
 
 
+def _for_links(own: OwnGraphs) -> OwnGraphs:
+    """The same graph without what says nothing of its links."""
+    return replace(own, task="link", labels=[""] * len(own.ids), splits=None)
+
+
+def _check_both_ways(preparation: DataOptions) -> None:
+    if preparation.direction != BOTH:
+        raise InputError(
+            f"direction must be {BOTH!r} for the link task, which uses every link both ways, "
+            f"got {preparation.direction!r}"
+        )
+
+
 def _splits(
+    own: OwnGraphs, classes: Sequence[str], split_file: str | os.PathLike[str] | None, num_splits: int, seed: int
+) -> list[Split | LinkSplit]:
+    if own.task == "link":
+        return [*link_splits(own.graphs[0].edge_index, len(own.ids), num_splits=num_splits, seed=seed)]
+    return [*map(_in_order, _member_splits(own, classes, split_file, num_splits, seed))]
+
+
+def _member_splits(
     own: OwnGraphs, classes: Sequence[str], split_file: str | os.PathLike[str] | None, num_splits: int, seed: int
 ) -> list[Split]:
     if split_file is not None:
@@ -206,40 +315,79 @@ def _splits(
     if own.splits is not None:
         for parts in own.splits:
             check_disjoint(parts, f"the split in {own.place}")
-        return [Split(**parts) for parts in own.splits[:num_splits]]
+        return [Split(*(parts[name] for name in PART_NAMES)) for parts in own.splits[:num_splits]]
     labels = _numbered(own, classes)
     known = (labels != UNKNOWN).nonzero().flatten()
     drawn = stratified_splits(labels[known], FRACTIONS[own.task], num_splits, seed)
-    return [Split(**{name: known[members] for name, members in split.parts.items()}) for split in drawn]
+    return [Split(*(known[members] for members in split.parts.values())) for split in drawn]
+
+
+def _scalings(
+    own: OwnGraphs, splits: Sequence[Split | LinkSplit], preparation: DataOptions
+) -> tuple[Scaling, ...] | None:
+    """The scaling of each split, learned from its training rows; None where features are taken as they are."""
+    if own.num_columns is not None:
+        if preparation.scale in (STANDARD, LOG):
+            raise InputError(f"scale must be none for {own.place}: the features of {own.kind} are categories, one-hot")
+        return None
+    scale = preparation.scale or _usual_scale(own, preparation)
+    if scale == NONE and own.features is None:
+        return None
+    return learn_scalings(own.task, prepared_graphs(own, preparation), splits, scale, own.are_numbers)
+
+
+def _usual_scale(own: OwnGraphs, preparation: DataOptions) -> str:
+    """The scale where nobody says which: none for features that have one, and for words, which are mostly zeros."""
+    if preparation.normalize_features or preparation.log_features or own.kind == EDGES_KIND:
+        return NONE
+    zeros = sum(int((graph.x == 0).sum()) for graph in own.graphs)
+    are_words = own.features is None and 2 * zeros > sum(graph.x.numel() for graph in own.graphs)
+    return NONE if are_words else STANDARD
 
 
 def _in_order(split: Split) -> Split:
     """The split as masks can hold it, so that a run that is resumed draws the batches of one that never stopped."""
-    return Split(**{name: members.sort().values for name, members in split.parts.items()})
+    return Split(*(members.sort().values for members in split.parts.values()))
 
 
 def _dataset(
-    own: OwnGraphs, schema: Schema, splits: list[Split], preparation: DataOptions
-) -> NodeDataset | GraphDataset:
+    own: OwnGraphs, schema: Schema, splits: Sequence[Split | LinkSplit], preparation: DataOptions
+) -> OwnDataset:
     graphs = prepared_graphs(own, preparation)
+    if schema.scalings is not None:
+        splits = [replace(split, scaling=scaling) for split, scaling in zip(splits, schema.scalings, strict=True)]
     labels = _numbered(own, schema.classes)
     source = f"own data: {own.place}"
+    if own.task == "link":
+        return LinkDataset(
+            schema.name, graphs[0], cast(list[LinkSplit], splits), source, protocol=schema.protocol, schema=schema
+        )
+    divided = cast(list[Split], splits)
     if own.task == "node":
         graphs[0].y = labels
         return NodeDataset(
-            schema.name, graphs[0], splits, len(schema.classes), source, protocol=schema.protocol, schema=schema
+            schema.name,
+            graphs[0],
+            divided,
+            len(schema.classes),
+            source,
+            protocol=schema.protocol,
+            schema=schema,
+            ids=tuple(own.ids),
         )
     for graph, label in zip(graphs, labels.split(1)):
         graph.y = label
     return GraphDataset(
         schema.name,
         graphs,
-        splits,
+        divided,
         len(schema.classes),
         source,
         protocol=schema.protocol,
         num_columns=own.num_columns,
+        num_edge_columns=own.num_edge_columns,
         schema=schema,
+        ids=tuple(own.ids),
     )
 
 

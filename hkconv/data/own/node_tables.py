@@ -3,31 +3,40 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from hkconv.data.own.features import Feature, encode, learn_features
+from hkconv.data.options import MEAN
+from hkconv.data.own.features import Feature, describe_features, encode, learn_features
 from hkconv.data.own.graphs import OwnGraphs, split_of_words
 from hkconv.data.own.tables import ColumnTable, find_table, read_table
 from hkconv.errors import InputError
 
 KIND = "tables of nodes and edges"
+EDGES_KIND = "a table of edges"
+# Features that stand for the names of nodes, of which no two are alike.
+NAME_FEATURES = 128
 NODE_COLUMNS = ("id", "label", "split")
 EDGE_COLUMNS = ("source", "target", "weight")
 
 
-def read_node_tables(folder: Path, features: Sequence[Feature] | None = None) -> OwnGraphs:
+def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, missing: str = MEAN) -> OwnGraphs:
     """Read ``nodes.csv`` and ``edges.csv``, or the same as Parquet.
 
     Args:
-        folder: with ``nodes`` (``id``; ``label`` and ``split`` if known; every other column is a feature) and ``edges``
-            (``source``, ``target``, names from ``id``; ``weight`` if edges have one).
+        folder: with ``edges`` (``source``, ``target``, names from ``id``; ``weight`` if edges have one) and ``nodes``
+            (``id``; ``label`` and ``split`` if known; every other column is a feature). With ``edges`` alone, see
+            :func:`read_edge_table`.
         features: the columns that a model was trained on; learned from the table, if left out.
+        missing: see :func:`~hkconv.data.own.features.encode`.
 
     Returns:
         The graph, its edges as they are listed.
     """
+    if find_table(folder, "nodes") is None:
+        return read_edge_table(_table(folder, "edges"))
     nodes, edges = (_table(folder, stem) for stem in ("nodes", "edges"))
     nodes.require("id")
     ids = nodes.unique_texts("id")
@@ -35,15 +44,52 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None) ->
     if features is None:
         if not names:
             raise InputError(f"{nodes.path} has no features: at least one column beside {', '.join(NODE_COLUMNS)}")
-        features = learn_features(nodes, names)
+        features = learn_features(nodes, names, missing=missing)
+        if not any(feature.width for feature in features):
+            raise InputError(f"{nodes.path} has no features: {'; '.join(describe_features(nodes, features, missing))}")
     else:
         nodes.refuse_others(*NODE_COLUMNS, *(feature.name for feature in features))
     edge_index, weight = read_edges(edges, {name: number for number, name in enumerate(ids)})
-    graph = Data(x=encode(nodes, features), edge_index=edge_index)
+    graph = Data(x=encode(nodes, features, missing), edge_index=edge_index)
     if weight is not None:
         graph.edge_weight = weight
-    labels = nodes.texts("label") if "label" in nodes.columns else [""] * len(nodes)
-    return OwnGraphs(str(folder), KIND, "node", [graph], ids, labels, _splits(nodes, labels), tuple(features))
+    labels = nodes.known_texts("label") if "label" in nodes.columns else [""] * len(nodes)
+    return OwnGraphs(
+        str(folder),
+        KIND,
+        "node",
+        [graph],
+        ids,
+        labels,
+        _splits(nodes, labels),
+        tuple(features),
+        notes=describe_features(nodes, features, missing),
+    )
+
+
+def read_edge_table(table: ColumnTable) -> OwnGraphs:
+    """The graph of a table of edges alone, for the link task: its nodes are those that the edges name.
+
+    Args:
+        table: as :func:`read_edges` takes it.
+
+    Returns:
+        The graph, its nodes in the order in which they are first named.
+    """
+    table.require("source", "target")
+    ends = zip(table.filled_texts("source"), table.filled_texts("target"))
+    ids = list(dict.fromkeys(name for pair in ends for name in pair))
+    edge_index, _ = read_edges(table, {name: number for number, name in enumerate(ids)})
+    return graph_of_names(str(table.path), edge_index, ids)
+
+
+def graph_of_names(place: str, edge_index: Tensor, ids: list[str]) -> OwnGraphs:
+    """A graph of which nothing is known but its links; features are random numbers that follow from the names."""
+    if not ids:
+        raise InputError(f"{place} has no edges: at least one is needed")
+    rows = [np.random.default_rng(list(name.encode())).standard_normal(NAME_FEATURES) for name in ids]
+    x = torch.from_numpy(np.stack(rows).astype(np.float32)) / NAME_FEATURES**0.5
+    return OwnGraphs(place, EDGES_KIND, "link", [Data(x=x, edge_index=edge_index)], ids, [""] * len(ids))
 
 
 def _table(folder: Path, stem: str) -> ColumnTable:
@@ -83,4 +129,4 @@ def read_edges(edges: ColumnTable, numbers: Mapping[str, int]) -> tuple[Tensor, 
 def _splits(nodes: ColumnTable, labels: list[str]) -> list[dict[str, Tensor]] | None:
     if "split" not in nodes.columns or "label" not in nodes.columns:
         return None
-    return split_of_words(nodes.texts("split"), labels, lambda index: nodes.place(index, "split"))
+    return split_of_words(nodes.known_texts("split"), labels, lambda index: nodes.place(index, "split"))

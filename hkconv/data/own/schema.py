@@ -1,13 +1,17 @@
 """Encoding of own data as numbers, kept with a model so that other data are encoded in the same way."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from hkconv.data.own.features import Feature
+from hkconv.data.own.features import KINDS, Feature
+from hkconv.data.scaling import Scaling
 from hkconv.errors import InputError
 
-FORMAT_VERSION = 1
+# Version 1, of hkconv 0.1.0, had features as they are.
+FORMAT_VERSION = 2
+READABLE = (1, FORMAT_VERSION)
 
 
 @dataclass(frozen=True)
@@ -17,13 +21,15 @@ class Schema:
     Args:
         name: of the dataset.
         kind: what it was read from, see :class:`~hkconv.data.own.graphs.OwnGraphs`.
-        task: ``"node"`` or ``"graph"``.
+        task: ``"node"``, ``"graph"`` or ``"link"``.
         protocol: how it was divided.
-        classes: their names, in the order of a model's logits.
+        classes: their names, in the order of a model's logits; none of links.
         features: the columns that features were made of, in a model's order; None where there were no tables.
         num_features: number of feature columns that a model sees.
         is_weighted: whether the edges have weights.
         graphs_digest, answers_digest: of the data, see :class:`~hkconv.data.own.graphs.OwnGraphs`.
+        scalings: of the features, one for each split; None where a model sees them as they are.
+        notes: on how the columns were taken.
     """
 
     name: str
@@ -36,6 +42,8 @@ class Schema:
     is_weighted: bool
     graphs_digest: str
     answers_digest: str
+    scalings: tuple[Scaling, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -52,20 +60,31 @@ def schema_of_dict(values: Mapping[str, Any], place: str) -> Schema:
     Returns:
         The schema.
     """
-    if values.get("format_version") != FORMAT_VERSION:
-        raise InputError(f"{place} has format version {values.get('format_version')!r}; this reads {FORMAT_VERSION}")
+    if values.get("format_version") not in READABLE:
+        accepted = " and ".join(map(str, READABLE))
+        raise InputError(f"{place} has format version {values.get('format_version')!r}; this reads {accepted}")
     for key, kind in _KINDS.items():
         if type(values.get(key)) is not kind:
             raise InputError(f"{place} is damaged: {key!r} must be a {kind.__name__}")
-    if not _are_names(values["classes"]) or len(values["classes"]) < 2:
+    if not _are_names(values["classes"]) or len(values["classes"]) < (0 if values["task"] == "link" else 2):
         raise InputError(f"{place} is damaged: 'classes' must be a list of at least two names")
     features = values.get("features")
     if features is not None and not (isinstance(features, list) and all(map(_is_feature, features))):
         raise InputError(f"{place} is damaged: 'features' must be a list of names and categories")
+    scalings, notes = values.get("scalings"), values.get("notes", [])
+    width = values["num_features"]
+    if scalings is not None and not (
+        isinstance(scalings, list) and scalings and all(_is_scaling(entry, width) for entry in scalings)
+    ):
+        raise InputError(f"{place} is damaged: 'scalings' must be a list of numbers for each of {width} features")
+    if not _are_names(notes):
+        raise InputError(f"{place} is damaged: 'notes' must be a list of sentences")
     return Schema(
         **{key: values[key] for key in _KINDS if key != "classes"},
         classes=tuple(values["classes"]),
         features=None if features is None else tuple(map(_feature, features)),
+        scalings=None if scalings is None else tuple(map(_scaling, scalings)),
+        notes=tuple(notes),
     )
 
 
@@ -86,9 +105,27 @@ def _is_feature(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get("name"), str)
         and (value.get("categories") is None or _are_names(value["categories"]))
+        and value.get("kind") in (None, *KINDS)
+        and isinstance(value.get("date_format"), str | None)
+        and isinstance(value.get("has_missing", False), bool)
     )
 
 
 def _feature(value: dict[str, Any]) -> Feature:
     categories = value.get("categories")
-    return Feature(value["name"], None if categories is None else tuple(categories))
+    others = {key: value[key] for key in ("kind", "date_format", "has_missing") if key in value}
+    return Feature(value["name"], None if categories is None else tuple(categories), **others)
+
+
+def _is_scaling(value: Any, width: int) -> bool:
+    types = {entry.name: bool if entry.name == "log" else float for entry in fields(Scaling)}
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), list)
+        and len(value[name]) == width
+        and all(type(number) is kind and math.isfinite(number) for number in value[name])
+        for name, kind in types.items()
+    )
+
+
+def _scaling(value: dict[str, Any]) -> Scaling:
+    return Scaling(**{entry.name: tuple(value[entry.name]) for entry in fields(Scaling)})

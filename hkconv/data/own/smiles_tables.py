@@ -1,7 +1,8 @@
-"""Molecules from a table of SMILES strings, a graph a row, with the atom features of the Open Graph Benchmark."""
+"""Molecules from a table of SMILES strings, a graph a row, with the features of the Open Graph Benchmark."""
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch_geometric.data import Data
@@ -9,7 +10,7 @@ from torch_geometric.data import Data
 from hkconv.data.molecules import ROWS_NAMED
 from hkconv.data.own.graphs import OwnGraphs, split_of_words
 from hkconv.data.own.tables import read_table
-from hkconv.data.smiles import atom_categories, atom_columns, read_smiles
+from hkconv.data.smiles import atom_categories, bond_categories, one_hot_columns, read_smiles
 from hkconv.errors import InputError
 
 KIND = "molecules"
@@ -47,16 +48,17 @@ def read_smiles_table(path: Path) -> OwnGraphs:
             stacklevel=2,
         )
     has_labels = "label" in table.columns
-    labels = table.texts("label") if has_labels else [""] * len(table)
+    labels = table.known_texts("label") if has_labels else [""] * len(table)
     ids = table.unique_texts("id") if "id" in table.columns else list(map(str, range(len(table))))
     splits = None
     if has_labels and "split" in table.columns:
-        splits = split_of_words(table.texts("split"), labels, lambda index: table.place(index, "split"))
-    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, num_columns=sum(atom_categories()))
+        splits = split_of_words(table.known_texts("split"), labels, lambda index: table.place(index, "split"))
+    columns: dict[str, Any] = {"num_columns": sum(atom_categories()), "num_edge_columns": sum(bond_categories())}
+    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, **columns)
 
 
 def molecule_graph(smiles: str, place: str) -> tuple[Data, bool]:
-    """The graph of a molecule, its features as numbers of columns.
+    """The graph of a molecule, the features of its atoms and bonds as numbers of columns.
 
     Args:
         smiles: the string.
@@ -68,5 +70,7 @@ def molecule_graph(smiles: str, place: str) -> tuple[Data, bool]:
     molecule = read_smiles(smiles)
     if molecule is None:
         raise InputError(f"{place} is no SMILES of a molecule: {smiles!r}")
-    x, edges = torch.from_numpy(atom_columns(molecule.atoms)), torch.from_numpy(molecule.edges).long()
-    return Data(x=x, edge_index=edges.contiguous()), molecule.is_sane
+    x = torch.from_numpy(one_hot_columns(molecule.atoms, atom_categories()))
+    edge_attr = torch.from_numpy(one_hot_columns(molecule.bonds, bond_categories()))
+    edges = torch.from_numpy(molecule.edges).long().contiguous()
+    return Data(x=x, edge_index=edges, edge_attr=edge_attr), molecule.is_sane

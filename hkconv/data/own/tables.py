@@ -14,6 +14,8 @@ from hkconv.errors import InputError
 from hkconv.opening import check_regular, open_regular
 
 SUFFIXES = (".csv", ".parquet")
+# What spreadsheets, R and pandas write for a value that is not known, beside nothing at all.
+MISSING = ("", "nan", "n/a", "#n/a", "null", "<na>", "nat")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +66,20 @@ class ColumnTable:
         cells = self.columns[name]
         return cells if isinstance(cells, list) else [cell_text(cell) for cell in cells.tolist()]
 
-    def numbers(self, name: str, test: Callable[[np.ndarray], np.ndarray] | None = None, what: str = "") -> np.ndarray:
+    def numbers(
+        self,
+        name: str,
+        test: Callable[[np.ndarray], np.ndarray] | None = None,
+        what: str = "",
+        may_miss: np.ndarray | None = None,
+    ) -> np.ndarray:
         """The cells of a column as finite float32 numbers.
 
         Args:
             name: of the column.
             test: which of the numbers are accepted; all, if left out.
             what: the accepted numbers in words, for the error.
+            may_miss: (N,) the cells that are NaN; none, if left out.
 
         Returns:
             (N,) float32.
@@ -79,6 +88,7 @@ class ColumnTable:
         with np.errstate(over="ignore"):
             single = found.astype(np.float32)
         accepted = np.isfinite(single) if test is None else np.isfinite(single) & test(single)
+        accepted = accepted if may_miss is None else accepted | may_miss
         if not accepted.all():
             index = int(np.argmin(accepted))
             got = self.texts(name)[index]
@@ -92,6 +102,10 @@ class ColumnTable:
         if isinstance(cells, list):
             return np.array([parse_number(cell) for cell in cells], dtype=np.float64)
         return cells.astype(np.float64)
+
+    def known_texts(self, name: str) -> list[str]:
+        """The cells of a column as text, empty where a value is missing."""
+        return ["" if is_missing(cell) else cell for cell in self.texts(name)]
 
     def filled_texts(self, name: str) -> list[str]:
         """The cells of a column as text, none of them empty."""
@@ -165,6 +179,11 @@ def cell_text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     return str(value).strip().encode("utf-8", "replace").decode("utf-8")
+
+
+def is_missing(cell: str) -> bool:
+    """Return True if a cell says that its value is not known."""
+    return cell.lower() in MISSING or cell == "NA"
 
 
 def parse_number(cell: str) -> float:

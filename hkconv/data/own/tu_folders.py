@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from hkconv.data.own.features import Feature, encode, learn_features
+from hkconv.data.options import MEAN
+from hkconv.data.own.features import Feature, describe_features, encode, learn_features
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.tables import ColumnTable, read_bare_table
 from hkconv.errors import InputError
@@ -30,7 +31,7 @@ def find_edges_file(folder: Path) -> Path | None:
     return None
 
 
-def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None) -> OwnGraphs:
+def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None, missing: str = MEAN) -> OwnGraphs:
     """Read the graphs of a folder.
 
     Features are the node labels, one-hot, and after them the node attributes; without either a node's features are its
@@ -40,6 +41,7 @@ def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None) -> O
         folder: with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and, as far as known, ``NAME_graph_labels.txt``,
             ``NAME_node_labels.txt`` and ``NAME_node_attributes.txt``.
         features: those that a model was trained on; learned from the files, if left out.
+        missing: see :func:`~hkconv.data.own.features.encode`.
 
     Returns:
         The graphs, their edges as they are listed.
@@ -55,15 +57,15 @@ def read_tu_folder(folder: Path, features: Sequence[Feature] | None = None) -> O
     ends = _ends(read_bare_table(edges_file, "node", 2), graph_of_node)
     nodes = _node_table(files, ends, graph_of_node.size)
     if features is None:
-        features = learn_features(
-            nodes, list(nodes.columns), [name for name in nodes.columns if "attribute" not in name]
-        )
+        are_labels = [name for name in nodes.columns if "attribute" not in name]
+        features = learn_features(nodes, list(nodes.columns), are_labels, missing)
     nodes.refuse_others(*(feature.name for feature in features))
     num_graphs = int(graph_of_node.max()) + 1
-    graphs = _cut(encode(nodes, features), torch.from_numpy(ends), torch.from_numpy(graph_of_node), num_graphs)
+    graphs = _cut(encode(nodes, features, missing), torch.from_numpy(ends), torch.from_numpy(graph_of_node), num_graphs)
     labels = _labels(files["graph_labels"], num_graphs)
     ids = [str(number + 1) for number in range(num_graphs)]
-    return OwnGraphs(str(folder), KIND, "graph", graphs, ids, labels, features=tuple(features))
+    notes = describe_features(nodes, features, missing)
+    return OwnGraphs(str(folder), KIND, "graph", graphs, ids, labels, features=tuple(features), notes=notes)
 
 
 def degrees(ends: np.ndarray, count: int) -> list[str]:
@@ -143,4 +145,4 @@ def _labels(path: Path, num_graphs: int) -> list[str]:
     table = read_bare_table(path, "label", 1)
     if len(table) != num_graphs:
         raise InputError(f"{path} has {len(table)} lines, but there are {num_graphs} graphs")
-    return table.texts("label")
+    return table.known_texts("label")

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from own_files import write_people
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset
@@ -121,7 +122,7 @@ def test_splits_of_the_data_come_before_random_ones_and_a_file_before_both(folde
 
 def test_labels_are_needed_to_train(folder):
     (folder / "nodes.csv").write_text("id,age\n" + "".join(f"n{n},1\n" for n in range(110)))
-    with refused("papers have no labels: at least two classes are needed to train"):
+    with refused("papers have no labels in a column label (there are age): at least two classes are needed to train"):
         load_own(folder)
     (folder / "nodes.csv").write_text("id,age,label\n" + "".join(f"n{n},1,x\n" for n in range(110)))
     with refused("papers have one class only (x)"):
@@ -175,3 +176,36 @@ def test_preparing_leaves_what_was_read(graphs):
 def test_the_home_of_somebody_who_does_not_exist():
     with pytest.raises(InputError, match="own data ~nobody-at-all/papers do not exist"):
         load_own("~nobody-at-all/papers")
+
+
+def test_numbers_are_standardized_on_the_training_rows_of_each_split(tmp_path):
+    data = write_people(tmp_path / "people")
+    dataset = load_own(data, num_splits=3)
+    for split in dataset.splits:
+        seen = split.scaling(dataset.graph.x)[split.train]
+        known = ~dataset.graph.x[split.train].isnan()
+        for column in (0, 1):
+            values = seen[known[:, column], column].double()
+            torch.testing.assert_close(values.mean().item(), 0.0, atol=1e-5, rtol=0)
+            torch.testing.assert_close(values.std(correction=0).item(), 1.0, atol=1e-5, rtol=0)
+            assert (seen[~known[:, column], column].abs() < 1e-6).all() and (~known[:, column]).any()
+    assert len({split.scaling for split in dataset.splits}) == 3
+    assert [feature.name for feature in dataset.schema.features if not feature.width] == ["name"]
+    assert any("salary" in note for note in dataset.schema.notes)
+
+
+@pytest.mark.parametrize(("options", "expected"), [({"scale": "none"}, 7.0), ({"normalize_features": True}, 0.875)])
+def test_a_scale_of_the_users_choice(tmp_path, options, expected):
+    x = np.array([[7, 1], [0, 1], [3, 5], [1, 2]] * 5, dtype=float)
+    np.savez(tmp_path / "a.npz", x=x, edge_index=np.array([[0], [1]]), y=np.arange(20) % 2)
+    dataset = load_own(tmp_path / "a.npz", preparation=DataOptions(**options))
+    assert dataset.splits[0].scaling is None and dataset.graph.x[0, 0] == expected
+    scaled = load_own(tmp_path / "a.npz")
+    assert scaled.splits[0].scaling is not None
+
+
+def test_words_are_left_as_they_are(tmp_path):
+    x = np.eye(20)[:, :6] * 3
+    np.savez(tmp_path / "a.npz", x=x, edge_index=np.array([[0], [1]]), y=np.arange(20) % 2)
+    assert load_own(tmp_path / "a.npz").splits[0].scaling is None
+    assert load_own(tmp_path / "a.npz", preparation=DataOptions(scale="standard")).splits[0].scaling is not None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from hkconv.data.own.features import Feature
+from hkconv.data.own.loading import load_own
 from hkconv.data.own.node_tables import read_node_tables
 from hkconv.errors import InputError
 
@@ -34,6 +35,12 @@ def check_literally(own):
 
 def test_features_edges_labels_and_split(folder):
     check_literally(read_node_tables(folder))
+
+
+def test_a_renamed_column_of_labels_is_missed_by_its_name(folder):
+    (folder / "nodes.csv").write_text(NODES.replace("id,label,", "id,class,"))
+    with pytest.raises(InputError, match=r"have no labels in a column label \(there are class, age, colour\)"):
+        load_own(folder)
 
 
 def test_parquet(folder):

@@ -5,6 +5,7 @@ from fuzzing import changed, fuzzed, input_errors_alone
 
 from hkconv.data.own.features import Feature
 from hkconv.data.own.schema import Schema, schema_of_dict
+from hkconv.data.scaling import Scaling
 from hkconv.errors import InputError
 
 SCHEMA = Schema(
@@ -13,12 +14,33 @@ SCHEMA = Schema(
     task="node",
     protocol="clean",
     classes=("a", "b"),
-    features=(Feature("age"), Feature("colour", ("blue", "red"))),
-    num_features=3,
+    features=(
+        Feature("age", has_missing=True),
+        Feature("colour", ("blue", "red")),
+        Feature("name", kind="unused"),
+        Feature("born", kind="date", date_format="%d.%m.%Y"),
+    ),
+    num_features=2,
     is_weighted=False,
     graphs_digest="1",
     answers_digest="2",
+    scalings=(Scaling((True, False), (0.5, 0.25), (0.5, 0.0), (1e-4, 0.0)),),
+    notes=("missing values: age 3",),
 )
+# As hkconv 0.1.0 and 0.2.0 wrote it.
+FIRST = {
+    "format_version": 1,
+    "name": "papers",
+    "kind": "tables",
+    "task": "node",
+    "protocol": "clean",
+    "classes": ["a", "b"],
+    "features": [{"name": "age", "categories": None}, {"name": "colour", "categories": ["blue", "red"]}],
+    "num_features": 3,
+    "is_weighted": False,
+    "graphs_digest": "1",
+    "answers_digest": "2",
+}
 
 
 @pytest.mark.parametrize("features", [SCHEMA.features, None, ()])
@@ -27,10 +49,20 @@ def test_json_and_back(features):
     assert schema_of_dict(json.loads(json.dumps(schema.as_dict())), "data.json") == schema
 
 
+def test_a_schema_of_the_first_release_has_features_as_they_are():
+    schema = schema_of_dict(FIRST, "data.json")
+    assert schema.features == (Feature("age"), Feature("colour", ("blue", "red")))
+    assert schema.scalings is None and schema.notes == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "data.json has format version 2; this reads 1"),
+        ({"format_version": 3}, "data.json has format version 3; this reads 1 and 2"),
+        ({"scalings": [{}]}, "'scalings' must be a list of numbers for each of 2 features"),
+        ({"scalings": []}, "'scalings' must be a list of numbers for each of 2 features"),
+        ({"notes": 1}, "'notes' must be a list of sentences"),
+        ({"features": [{"name": "a", "kind": "b"}]}, "'features' must be a list of names and categories"),
         ({"classes": "ab"}, "data.json is damaged: 'classes' must be a list"),
         ({"classes": ["a"]}, "'classes' must be a list of at least two names"),
         ({"num_features": True}, "'num_features' must be a int"),
