@@ -6,25 +6,24 @@ The names below are imported when first used, so that ``import hkconv`` costs no
 from importlib import import_module
 from typing import Any
 
+from hkconv.lazy import load_attribute
+
 __version__ = "0.2.0"
 
 _HOMES = {
-    "Lorentz": "hkconv.geometry.manifold",
-    "RiemannianAdam": "hkconv.engine.optimizer",
-    "debug": "hkconv.geometry.checks",
-    "kernel_energy": "hkconv.points",
-    "kernel_points": "hkconv.points",
-    "neighbors": "hkconv.ops.neighbors",
+    "Lorentz": "geometry.manifold",
+    "RiemannianAdam": "engine.optimizer",
+    "RiemannianSGD": "engine.optimizer",
+    "debug": "geometry.checks",
+    "kernel_energy": "points",
+    "kernel_points": "points",
+    "neighbors": "ops.neighbors",
 }
 __all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in _rooms():
-        return import_module(f"hkconv.{name}")
-    raise AttributeError(f"module 'hkconv' has no attribute {name!r}")
+    return import_module(f"hkconv.{name}") if name in _rooms() else load_attribute(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

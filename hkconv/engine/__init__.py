@@ -3,14 +3,16 @@
 The names below are imported when first used, so that the command line can show its help without PyTorch.
 """
 
-from importlib import import_module
-from typing import Any
+from functools import partial
+
+from hkconv.lazy import load_attribute
 
 _HOMES = {
     "CheckpointInfo": "checkpoint",
     "FitResult": "loop",
     "Callback": "callbacks",
     "RiemannianAdam": "optimizer",
+    "RiemannianSGD": "optimizer",
     "Settings": "settings",
     "load_checkpoint": "checkpoint",
     "save_checkpoint": "checkpoint",
@@ -18,9 +20,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"hkconv.engine.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'hkconv.engine' has no attribute {name!r}")
+__getattr__ = partial(load_attribute, __name__, _HOMES)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hkconv.engine.files import write_bytes, write_refusal
-from hkconv.errors import InputError, did_you_mean
+from hkconv.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from hkconv.engine.loop import Epoch
@@ -279,7 +279,7 @@ def make_loggers(names: tuple[str, ...], folder: Path) -> list[Callback]:
     """
     for name in names:
         if name not in LOGGERS:
-            raise InputError(f"unknown logger {name!r}; {did_you_mean(name, list(LOGGERS))}")
+            raise unknown_name("logger", name, LOGGERS)
     return [CsvLogger(folder), *(LOGGERS[name](folder) for name in dict.fromkeys(names))]
 
 

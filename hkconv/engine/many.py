@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import zip_longest
 from typing import Any, cast
 
 import torch
@@ -21,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from hkconv.engine.loop import Best, Epoch, EpochProgress, FitResult
 from hkconv.engine.settings import Settings
 from hkconv.engine.stacked_adam import StackedAdam
+from hkconv.engine.step import Captured, CaptureRefusedError
 
 # Of the largest output: above what another order of summation makes of it in float32.
 TOLERANCE = 1e-2
@@ -156,8 +158,8 @@ def train_many(
     """Train networks of one architecture together, each as :func:`hkconv.engine.loop.train` would train it.
 
     The weights of the networks themselves are left as they are. Without dropout the steps are those of single trainings
-    but for rounding, which may grow over epochs; with it, noise is drawn for all together and differs from theirs. The
-    host waits for a GPU once an epoch.
+    but for rounding, which may grow over epochs; with it, noise is drawn for all together and differs from theirs. On a
+    GPU an epoch is a CUDA graph, unless the networks wait for the GPU within it, and the host waits once an epoch.
 
     Args:
         networks: one for each setting, on one device.
@@ -196,26 +198,53 @@ class _ManyCourse:
         new = self.stack.weights.new_tensor
         self.adam = StackedAdam(new([own.lr for own in settings]), new([own.weight_decay for own in settings]))
         self.is_used: Tensor | None = None
+        self.captured: Captured | None = None
+        self.is_refused = not self.stack.weights.is_cuda
         self.progress = [EpochProgress() for _ in networks]
         self.is_finite = [True] * len(networks)
         self.rows = list(range(len(networks)))
+        self.numbers = self._index(self.rows)
         self.rates = self.stack.rates
         self.best = [tensor.clone() for tensor in self.stack.state()]
 
     def train_epoch(self) -> None:
         """Take one step of all networks, measure them, and let go those that are done."""
-        numbers = self._index(self.rows)
+        if self.captured is None and not self.is_refused:
+            self._capture()
+        # The one place where the host waits for a GPU.
+        found = (self.captured or self._epoch)().t().tolist()
+        self._keep_best([place for place, values in enumerate(found) if self._is_best(self.rows[place], *values)])
+        running = [place for place, number in enumerate(self.rows) if self._goes_on(number)]
+        # A graph is for all rows: to replay it for some costs less than to record another, until most have stopped.
+        if len(running) * (2 if self.captured is None else 8) <= len(self.rows):
+            self._compact(running)
+
+    def _epoch(self) -> Tensor:
+        """Train and measure all networks; return training and validation loss, metric and largest parameter of each."""
+        numbers = self.numbers
         losses = self._step(numbers)
         outputs = self.stack.evaluate(self.task)
         val_losses = self.task.losses(outputs, "val", numbers)
         val_metrics = self.task.metrics(outputs, "val", numbers)
-        measured = [losses, val_losses, val_metrics, self.stack.largest()]
-        # The one place where the host waits for a GPU.
-        found = torch.stack([values.double() for values in measured]).t().tolist()
-        self._keep_best([place for place, values in enumerate(found) if self._is_best(self.rows[place], *values)])
-        running = [place for place, number in enumerate(self.rows) if self._goes_on(number)]
-        if 2 * len(running) <= len(self.rows):
-            self._compact(running)
+        return torch.stack([each.double() for each in (losses, val_losses, val_metrics, self.stack.largest())])
+
+    def _capture(self) -> None:
+        """Record an epoch; what the recording does to the networks is taken back."""
+        before = [tensor.clone() for tensor in self._state()]
+
+        def undo() -> None:
+            for tensor, value in zip_longest(self._state(), before):
+                # What the optimizer has begun to remember since then began at zero.
+                tensor.zero_() if value is None else tensor.copy_(value)
+
+        try:
+            self.captured = Captured(self._epoch, self.stack.network, undo)
+        except CaptureRefusedError:
+            self.is_refused = True
+            undo()
+
+    def _state(self) -> list[Tensor]:
+        return [*self.stack.state(), *self.adam.state()]
 
     def _step(self, numbers: Tensor) -> Tensor:
         stack, leaves = self.stack, self.stack.leaves()
@@ -259,6 +288,7 @@ class _ManyCourse:
         self.stack.load([tensor[rows] for tensor in self.stack.state()], self.stack.rates[rows])
         self.adam.keep(rows)
         self.rows = [self.rows[place] for place in running]
+        self.numbers, self.captured = self._index(self.rows), None
 
     def results(self, started: float) -> list[FitResult | None]:
         """Measure all networks on their test parts, with their best weights."""

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -106,6 +106,48 @@ def _fill(seconds: list[float], call: Call, share: float, timer: Timer) -> None:
         spent += seconds[-1]
         if spent + seconds[-1] > share:
             return
+
+
+def time_calls(
+    calls: dict[str, Call], budget: float, device: "torch.device", results: dict[str, dict[str, Any]], kind: str
+) -> None:
+    """Time all calls in turns by :func:`measure`; each name's result gets its :class:`Timing` as ``kind``.
+
+    What was timed before an interrupt is kept.
+    """
+    samples: dict[str, list[float]] = {}
+    try:
+        measure(calls, budget, timer_for(device), samples)
+    finally:
+        for name, seconds in samples.items():
+            if seconds:
+                results[name][kind] = Timing(tuple(seconds)).as_dict()
+
+
+def fill_cells(
+    document: dict[str, Any],
+    cells: Iterable[dict[str, Any]],
+    fill: Callable[[dict[str, Any]], None],
+    save: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Return a document of measurements with its cells filled one by one. Ctrl-C ends it in order.
+
+    Args:
+        document: gets the cells, and ``interrupted`` if they are not all.
+        cells: what is to be measured in each.
+        fill: measures a cell, and adds what it finds.
+        save: called with the document after every cell, so that a run cut short leaves the rest.
+    """
+    document["cells"] = []
+    try:
+        for cell in cells:
+            document["cells"].append(cell)
+            fill(cell)
+            save(document)
+    except KeyboardInterrupt:
+        document["interrupted"] = True
+    save(document)
+    return document
 
 
 def timer_for(device: "torch.device") -> Timer:

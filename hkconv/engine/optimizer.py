@@ -1,4 +1,4 @@
-"""Riemannian Adam (Bécigneul and Ganea 2019): torch's own Adam, and beside it a step for points on a manifold.
+"""Riemannian Adam (Bécigneul and Ganea 2019) and SGD (Bonnabel 2013): torch's own, and a step for points beside it.
 
 The points of one hyperboloid take their step together. It is computed at the origin, :mod:`hkconv.geometry.maps`: far
 out, the coordinates of tangent vectors have no digits for their lengths.
@@ -134,7 +134,46 @@ def _unstack(rows: Tensor, targets: list[Tensor]) -> None:
 STEP_KINDS = ("exp", "retraction")
 
 
-class RiemannianAdam(torch.optim.Adam):
+class RiemannianOptimizer(torch.optim.Optimizer):
+    """Part of an optimizer of torch's that moves points of manifolds before torch moves the other parameters."""
+
+    moves_points = True
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, as in every torch optimizer."""
+        if "step" in param_group:
+            _check_step_kind(param_group["step"])
+        super().add_param_group(param_group)
+
+    def _set_step_kind(self, step: str) -> None:
+        self.defaults["step"] = step
+        for group in self.param_groups:
+            _check_step_kind(group.setdefault("step", step))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("step", self.defaults["step"])
+            # A state of torch's own says None: torch's choice, which is the slower one on a CPU.
+            if group["foreach"] is None and not group["fused"]:
+                group["foreach"] = True
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
+        """Torch asks here, once a group and step, which parameters to update: the Euclidean ones."""
+        curved = [parameter for parameter in group["params"] if _is_curved(parameter)]
+        if not curved:
+            return super()._init_group(group, *lists)  # type: ignore[misc]  # of torch's class beside this one
+        moving = [point for point in curved if point.grad is not None]
+        if moving:
+            self._move_points(moving, group)
+        flat = {**group, "params": [parameter for parameter in group["params"] if not _is_curved(parameter)]}
+        return super()._init_group(flat, *lists)  # type: ignore[misc]  # see above
+
+    def _move_points(self, points: list[geoopt.ManifoldParameter], group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class RiemannianAdam(RiemannianOptimizer, torch.optim.Adam):
     r"""Adam for Euclidean and manifold parameters together.
 
     Euclidean parameters go through :class:`torch.optim.Adam` itself, bit for bit, with ``foreach=True`` on every
@@ -162,6 +201,8 @@ class RiemannianAdam(torch.optim.Adam):
             step. A parameter group can have its own.
         capturable: count steps on the device, so that a CUDA graph can hold the step. The parameters must be on
             a GPU.
+        decoupled_weight_decay: shrink the Euclidean parameters by :math:`\eta` times ``weight_decay`` in place of the
+            penalty, as :class:`torch.optim.AdamW` does.
     """
 
     def __init__(
@@ -174,43 +215,74 @@ class RiemannianAdam(torch.optim.Adam):
         *,
         step: Literal["exp", "retraction"] = "exp",
         capturable: bool = False,
+        decoupled_weight_decay: bool = False,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay, foreach=True, capturable=capturable)
-        self.defaults["step"] = step
-        for group in self.param_groups:
-            _check_step_kind(group.setdefault("step", step))
+        switches = {"capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, lr, betas, eps, weight_decay, foreach=True, **switches)
+        self._set_step_kind(step)
 
     # The manifold step happens inside `_init_group`, which a compiler would run while tracing and then leave
     # out. Overriding `step` itself would make torch call its step hooks twice.
     step = torch.compiler.disable(torch.optim.Adam.step)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, as in every torch optimizer."""
-        if "step" in param_group:
-            _check_step_kind(param_group["step"])
-        super().add_param_group(param_group)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("step", self.defaults["step"])
-            # A state of torch's Adam says None: torch's choice, which is the slower one on a CPU.
-            if group["foreach"] is None and not group["fused"]:
-                group["foreach"] = True
-
-    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
-        """Torch asks here, once a group and step, which parameters to update: the Euclidean ones."""
-        curved = [parameter for parameter in group["params"] if _is_curved(parameter)]
-        if not curved:
-            return super()._init_group(group, *lists)
-        moving = [point for point in curved if point.grad is not None]
-        for point in moving:
+    def _move_points(self, points: list[geoopt.ManifoldParameter], group: dict[str, Any]) -> None:
+        for point in points:
             if not self.state[point]:
                 self.state[point].update(start_state(point, group["capturable"]))
-        if moving:
-            step_on_manifolds(moving, [self.state[point] for point in moving], group)
-        flat = {**group, "params": [parameter for parameter in group["params"] if not _is_curved(parameter)]}
-        return super()._init_group(flat, *lists)
+        step_on_manifolds(points, [self.state[point] for point in points], group)
+
+
+class RiemannianSGD(RiemannianOptimizer, torch.optim.SGD):
+    r"""Stochastic gradient descent for Euclidean and manifold parameters together.
+
+    Euclidean parameters go through :class:`torch.optim.SGD` itself, with ``foreach=True``. A point :math:`x` with the
+    Riemannian gradient :math:`g_t` takes the step
+
+    .. math::
+        m_t &= \mu\, \tilde m_{t-1} + (1 - \tau)\, g_t, \qquad m_1 = g_1 \\
+        x_t &= \exp_{x_{t-1}}(-\eta\, m_t) \\
+        \tilde m_t &= PT_{x_{t-1} \to x_t}(m_t)
+
+    and with ``nesterov`` goes along :math:`g_t + \mu\, m_t`. Weight decay is not applied to points.
+
+    Args:
+        params: parameters, or groups of them as for every torch optimizer.
+        lr: learning rate :math:`\eta`.
+        momentum: :math:`\mu`.
+        dampening: :math:`\tau`.
+        weight_decay: L2 penalty of the Euclidean parameters.
+        nesterov: as in torch.
+        step: ``"exp"`` or ``"retraction"``, see :class:`RiemannianAdam`.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        *,
+        nesterov: bool = False,
+        step: Literal["exp", "retraction"] = "exp",
+    ):
+        super().__init__(params, lr, momentum, dampening, weight_decay, nesterov, foreach=True)
+        self._set_step_kind(step)
+
+    step = torch.compiler.disable(torch.optim.SGD.step)
+
+    def _move_points(self, points: list[geoopt.ManifoldParameter], group: dict[str, Any]) -> None:
+        momentum = group["momentum"]
+        for point in points:
+            manifold, x, state = point.manifold, point.detach(), self.state[point]
+            gradient, _ = _gradient(manifold, x, -point.grad if group["maximize"] else point.grad)
+            before = state.get("momentum_buffer")
+            m = gradient if before is None else momentum * before + (1 - group["dampening"]) * gradient
+            along = gradient + momentum * m if group["nesterov"] else m
+            moved, carried = _move(manifold, x, -group["lr"] * along, m, group["step"])
+            if momentum:
+                state["momentum_buffer"] = carried
+            x.copy_(moved)
 
 
 def _is_curved(parameter: Tensor) -> bool:

@@ -15,6 +15,7 @@ from hkconv.options import (
     Rule,
     choice,
     flag,
+    names,
     number,
     rule_field,
     text,
@@ -107,14 +108,8 @@ class RuntimeOptions(Options):
     )
     data: str | None = text(None, "a folder", "Folder of the datasets, else HKCONV_DATA or the cache.", optional=True)
     out: str | None = text(None, "a folder", "Folder for the results; by default a new one in runs/.", optional=True)
-    log: tuple[str, ...] = rule_field(
-        (),
-        Rule(
-            tuple,
-            f"different names from {', '.join(LOGGERS)}",
-            lambda names: len(names) == len(set(names)) and set(names) <= set(LOGGERS),
-            f"Loggers besides metrics.csv, with commas: {', '.join(LOGGERS)}; or none.",
-        ),
+    log: tuple[str, ...] = names(
+        (), "logger", LOGGERS, f"Loggers besides metrics.csv, with commas: {', '.join(LOGGERS)}; or none."
     )
 
 

@@ -1,6 +1,5 @@
 """Riemannian Adam for many networks at once, each with a learning rate and a weight decay of its own."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import geoopt
@@ -26,7 +25,8 @@ class StackedAdam:
 
     def __init__(self, lr: Tensor, weight_decay: Tensor):
         self.lr, self.weight_decay = lr.unsqueeze(1), weight_decay.unsqueeze(1)
-        self.steps = 0
+        # Counted on the device, where a CUDA graph can; in float32 1 - 0.999 would keep four digits.
+        self.steps = torch.zeros((), dtype=torch.float64, device=lr.device)
         self.first: Tensor | None = None
         self.second: Tensor | None = None
         self.states: dict[str, State] = {}
@@ -51,7 +51,7 @@ class StackedAdam:
         gradient = gradient + self.weight_decay * is_used * weights
         self.first.lerp_(gradient, 1 - beta1)
         self.second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        scale = (self.second.sqrt() / math.sqrt(1 - beta2**self.steps)).add_(EPS)
+        scale = (self.second.sqrt() / (1 - beta2**self.steps).sqrt()).add_(EPS)
         weights.sub_(self.lr / (1 - beta1**self.steps) * self.first / scale)
 
     @torch.no_grad()
@@ -70,10 +70,17 @@ class StackedAdam:
                 continue
             point = geoopt.ManifoldParameter(values, manifold=manifolds[name])
             point.grad = gradient
-            state = self.states.setdefault(name, start_state(point, capturable=False))
+            on_device = {"capturable": values.is_cuda}
+            if name not in self.states:
+                self.states[name] = start_state(point, **on_device)
             lr = self.lr.view(-1, *[1] * (values.dim() - 1))
-            group = {"lr": lr, "betas": BETAS, "eps": EPS, "step": "exp", "maximize": False, "capturable": False}
-            step_on_manifolds([point], [state], group)
+            group = {"lr": lr, "betas": BETAS, "eps": EPS, "step": "exp", "maximize": False, **on_device}
+            step_on_manifolds([point], [self.states[name]], group)
+
+    def state(self) -> list[Tensor]:
+        """Return all that a step changes; nothing but the count of steps before the first."""
+        moments = [] if self.first is None or self.second is None else [self.first, self.second]
+        return [self.steps, *moments, *(tensor for state in self.states.values() for tensor in state.values())]
 
     def keep(self, rows: Tensor) -> None:
         """Forget all networks but those in some rows."""

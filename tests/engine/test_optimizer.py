@@ -6,7 +6,7 @@ import pytest
 import torch
 from watching import Operations, needs_cuda, operations_of
 
-from hkconv.engine.optimizer import RiemannianAdam, start_state, step_on_manifolds
+from hkconv.engine.optimizer import RiemannianAdam, RiemannianSGD, start_state, step_on_manifolds
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
@@ -274,6 +274,78 @@ def test_euclidean_parameters_equal_torch_adam(dtype, weight_decay, generator):
         assert torch.equal(mine, torchs)
 
 
+def test_one_switch_makes_it_adamw(dtype, generator):
+    plain = torch.nn.Parameter(torch.randn(5, 3, generator=generator).to(dtype))
+    twin = copy.deepcopy(plain)
+    curved = manifold_parameter(2, -1.0, dtype, generator)
+    free = copy.deepcopy(curved)
+    targets = random_points(3, 3, -1.0, dtype, generator)
+    ours = RiemannianAdam([plain, curved], lr=0.03, weight_decay=0.5, decoupled_weight_decay=True)
+    theirs, undecayed = torch.optim.AdamW([twin], lr=0.03, weight_decay=0.5), RiemannianAdam([free], lr=0.03)
+    take_steps(ours, lambda: plain.pow(4).sum() + spread(curved, targets, -1.0), 7)
+    take_steps(theirs, lambda: twin.pow(4).sum(), 7)
+    take_steps(undecayed, lambda: spread(free, targets, -1.0), 7)
+    assert torch.equal(plain, twin) and torch.equal(curved, free)
+    penalty = copy.deepcopy(plain)
+    assert RiemannianAdam([penalty]).param_groups[0]["decoupled_weight_decay"] is False
+
+
+MOMENTA = [{}, {"momentum": 0.7}, {"momentum": 0.7, "dampening": 0.2}, {"momentum": 0.7, "nesterov": True}]
+
+
+@pytest.mark.parametrize("options", MOMENTA, ids=str)
+def test_sgd_equals_the_equations(dtype, curvature, options, generator):
+    targets = random_points(5, 3, curvature, dtype, generator)
+    parameter = manifold_parameter(4, curvature, dtype, generator)
+    point, momentum, R2 = parameter.detach().clone(), None, -1 / curvature
+    optimizer = RiemannianSGD([parameter], lr=0.02, **options)
+    take_steps(optimizer, lambda: spread(parameter, targets, curvature), 5)
+    mu = options.get("momentum", 0)
+    for _ in range(5):
+        x = point.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(spread(x, targets, curvature), x)
+        raised = torch.cat([-gradient[:, :1], gradient[:, 1:]], 1)
+        riemannian = raised + lorentz.inner(point, raised, curvature)[:, None] / R2 * point
+        first = momentum is None
+        momentum = riemannian if first else mu * momentum + (1 - options.get("dampening", 0)) * riemannian
+        along = 0.02 * (riemannian + mu * momentum if options.get("nesterov") else momentum)
+        phi = (lorentz.inner(along, along, curvature).clamp(min=0) / R2).sqrt()[:, None]
+        moved = torch.cosh(phi) * point - torch.sinh(phi) / phi * along
+        factor = lorentz.inner(moved, momentum, curvature) / (R2 - lorentz.inner(point, moved, curvature))
+        point, momentum = moved, momentum + factor[:, None] * (point + moved)
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-4
+    torch.testing.assert_close(parameter.detach(), point, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("options", MOMENTA, ids=str)
+@pytest.mark.parametrize("maximize", [False, True])
+def test_euclidean_parameters_equal_torch_sgd(options, maximize, generator):
+    plain = torch.nn.Parameter(torch.randn(5, 3, generator=generator))
+    twin, curved = copy.deepcopy(plain), manifold_parameter(2, -1.0, torch.float32, generator)
+    sign = -1 if maximize else 1
+    ours = RiemannianSGD([plain, curved], lr=0.03, weight_decay=0.1, **options)
+    theirs = torch.optim.SGD([twin], lr=0.03, weight_decay=0.1, maximize=maximize, **options)
+    ours.param_groups[0]["maximize"] = maximize
+    targets, before = random_points(3, 3, -1.0, torch.float32, generator), curved.detach().clone()
+    take_steps(ours, lambda: sign * (plain.square().sum() + spread(curved, targets, -1.0)), 5)
+    take_steps(theirs, lambda: sign * twin.square().sum(), 5)
+    assert torch.equal(plain, twin)
+    assert spread(curved, targets, -1.0) < spread(before, targets, -1.0)
+
+
+def test_sgd_goes_on_alike_from_its_state(generator):
+    targets = random_points(3, 3, -1.0, torch.float64, generator)
+    first = manifold_parameter(2, -1.0, torch.float64, generator)
+    optimizer = RiemannianSGD([first], lr=0.02, momentum=0.9, step="retraction")
+    take_steps(optimizer, lambda: spread(first, targets, -1.0), 3)
+    second = copy.deepcopy(first)
+    resumed = RiemannianSGD([second], lr=0.5)
+    resumed.load_state_dict(optimizer.state_dict())
+    for parameter, each in ((first, optimizer), (second, resumed)):
+        take_steps(each, lambda parameter=parameter: spread(parameter, targets, -1.0), 3)
+    assert torch.equal(first, second)
+
+
 def test_every_manifold_parameter_of_a_group_moves_as_it_would_alone(generator):
     """In one group with matrices and weights; one of them is still without a gradient."""
     together = [
@@ -453,6 +525,8 @@ def test_unknown_step_is_refused():
     parameter = torch.nn.Parameter(torch.zeros(2))
     with pytest.raises(InputError, match=r"step must be 'exp' or 'retraction', got 'log'"):
         RiemannianAdam([parameter], step="log")
+    with pytest.raises(InputError, match=r"step must be 'exp' or 'retraction', got 'log'"):
+        RiemannianSGD([parameter], step="log")
     optimizer = RiemannianAdam([parameter])
     with pytest.raises(InputError, match="step must be"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "step": "log"})
