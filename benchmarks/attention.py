@@ -25,6 +25,7 @@ from hkconv.engine.measuring import (
     ROUNDS,
     ask,
     available_bytes,
+    fill_cells,
     header,
     peak_rss,
     return_freed_memory,
@@ -149,19 +150,15 @@ def run_attention(plan: AttentionPlan, save: Save = lambda _: None, tell: Tell =
     Returns:
         The document, as plain data.
     """
-    document = {**header("attention", plan.device, plan.seed, _protocol(plan)), "cells": []}
-    try:
-        for dim in plan.dims:
-            for length in plan.lengths:
-                sequences = Sequences(max(1, plan.positions // length), length, dim)
-                cell = {"sequences": asdict(sequences), "heads": HEADS[dim], "kernels": KERNELS, "variants": {}}
-                document["cells"].append(cell)
-                _measure_cell(cell, sequences, plan, tell)
-                save(document)
-    except KeyboardInterrupt:
-        document["interrupted"] = True
-    save(document)
-    return document
+    document = header("attention", plan.device, plan.seed, _protocol(plan))
+    sequences = (
+        Sequences(max(1, plan.positions // length), length, dim) for dim in plan.dims for length in plan.lengths
+    )
+    cells = (
+        {"sequences": asdict(found), "heads": HEADS[found.dim], "kernels": KERNELS, "variants": {}}
+        for found in sequences
+    )
+    return fill_cells(document, cells, lambda cell: _measure_cell(cell, plan, tell), save)
 
 
 def _protocol(plan: AttentionPlan) -> dict[str, Any]:
@@ -176,7 +173,8 @@ def _protocol(plan: AttentionPlan) -> dict[str, Any]:
     }
 
 
-def _measure_cell(cell: Document, sequences: Sequences, plan: AttentionPlan, tell: Tell) -> None:
+def _measure_cell(cell: Document, plan: AttentionPlan, tell: Tell) -> None:
+    sequences = Sequences(**cell["sequences"])
     results = cell["variants"] = {name: {} for name in plan.variants}
     steps = {}
     for name, result in results.items():

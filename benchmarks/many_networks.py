@@ -8,23 +8,29 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
+from hkconv.data import NodeDataset
 from hkconv.engine.devices import describe_device, find_device
-from hkconv.engine.reproducibility import versions
-from hkconv.experiments.pool import results_of
+from hkconv.engine.many import train_many
+from hkconv.engine.reproducibility import deterministic_algorithms, versions
 from hkconv.experiments.tables import TableCell
 from hkconv.experiments.training import CellTrainer
+from hkconv.tasks.building import model_config
+from hkconv.tasks.many import ManyNodeTask
 from hkconv.tasks.recipe import make_recipe
+from hkconv.tasks.run import build_cell, train_cell
 
 DATASETS = ("texas", "cora")
 MODELS = ("hkn", "gcn")
 SPLITS = 10
 RATES = (0.003, 0.01, 0.02, 0.05)
+COMPARED_EPOCHS, COMPARED = 20, 3
 
 
 def make_cells(dataset: str, model: str, count: int, given: argparse.Namespace) -> list[TableCell]:
@@ -69,42 +75,67 @@ def time_batch(cells: list[TableCell]) -> float:
     return spent
 
 
-def time_workers(cells: list[TableCell], jobs: int) -> float:
-    """Seconds in which so many processes train all cells, from when the last of them is ready."""
-    warm_ups = shortened(cells[:1] * jobs)
-    started = 0.0
+def time_workers(groups: list[list[TableCell]], jobs: int) -> Iterator[float]:
+    """Seconds in which so many processes, started once, train the cells of each group."""
+    context = get_context("spawn")
+    barrier, spent = context.Barrier(jobs), context.Queue()
+    workers = [context.Process(target=_work, args=(groups, rank, jobs, barrier, spent)) for rank in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for _ in groups:
+        yield spent.get()
+    for worker in workers:
+        worker.join()
 
-    def in_turn() -> Iterator[TableCell]:
-        yield from warm_ups
-        yield from cells
 
-    with closing(results_of(CellTrainer(), in_turn(), jobs)) as results:
-        for number, (cell, outcome) in enumerate(results, start=1):
-            if outcome.record is None or "error" in outcome.record:
-                raise SystemExit(f"{cell} failed: {outcome}")
-            if number == jobs:
-                started = time.perf_counter()
-    return time.perf_counter() - started
+def _work(groups: list[list[TableCell]], rank: int, jobs: int, barrier: Any, spent: Any) -> None:
+    trainer = CellTrainer()
+    for cells in groups:
+        trainer.train(shortened(cells)[0])
+        barrier.wait()
+        started = time.perf_counter()
+        for cell in cells[rank::jobs]:
+            trainer.train(cell)
+        if barrier.wait() == 0:
+            spent.put(time.perf_counter() - started)
+
+
+def largest_difference(dataset: str, model: str, given: argparse.Namespace) -> float:
+    """The largest difference of a loss in the first epochs, without dropout, of a batch and of single trainings."""
+    cells, device = make_cells(dataset, model, COMPARED, given), find_device(given.device)
+    recipe = cells[0].recipe.replace(dropout=0.0, epochs=COMPARED_EPOCHS)
+    data = cast(NodeDataset, CellTrainer().load(cells[0]))
+    built = [build_cell(cell.training, recipe, model_config(recipe, model, data), device) for cell in cells]
+    networks, settings = zip(*built)
+    task = ManyNodeTask(data, [data.splits[cell.split] for cell in cells], next(networks[0].parameters()))
+    with deterministic_algorithms(True):
+        together = train_many(networks, task, settings, [0.0] * COMPARED)
+        alone = [train_cell(cell.training, recipe, data, device) for cell in cells]
+    return max(
+        abs(here.loss - there.loss)
+        for found, single in zip(together, alone)
+        for here, there in zip(found.history, single.history, strict=True)
+    )
 
 
 def measure(given: argparse.Namespace) -> Iterator[dict[str, str | float]]:
     """Rows of the table."""
-    for dataset in given.datasets:
-        for model in given.models:
-            ways = {
-                f"one batch of {given.networks}": (given.networks, time_batch),
-                f"{given.jobs} worker processes": (given.singles, lambda cells: time_workers(cells, given.jobs)),
-            }
-            for way, (count, timed) in ways.items():
-                seconds = timed(make_cells(dataset, model, count, given))
-                yield {
-                    "dataset": dataset,
-                    "model": model,
-                    "way": way,
-                    "trainings": count,
-                    "seconds": seconds,
-                    "trainings_per_second": count / seconds,
-                }
+    pairs = [(dataset, model) for dataset in given.datasets for model in given.models]
+    groups = [make_cells(*pair, given.singles, given) for pair in pairs]
+    # All of them first: workers and batch must not share the device.
+    for (dataset, model), of_workers in zip(pairs, list(time_workers(groups, given.jobs))):
+        seconds = time_batch(make_cells(dataset, model, given.networks, given))
+        batch, workers = given.networks / seconds, given.singles / of_workers
+        yield {
+            "dataset": dataset,
+            "model": model,
+            "networks": given.networks,
+            "batch_per_second": batch,
+            "workers": given.jobs,
+            "workers_per_second": workers,
+            "ratio": batch / workers,
+            "largest_difference": largest_difference(dataset, model, given),
+        }
 
 
 def main() -> None:
@@ -119,17 +150,17 @@ def main() -> None:
     parser.add_argument("--singles", type=int, default=16, help="trainings by worker processes")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     given = parser.parse_args()
-    device = find_device(given.device)
-    rows = []
-    print("| dataset | model | way | seconds | trainings a second |\n|---|---|---|---|---|")
+    device, rows = find_device(given.device), []
+    print("| dataset | model | batch, trainings a second | workers | ratio | largest difference |")
+    print("|---|---|---|---|---|---|")
     for row in measure(given):
         rows.append(row)
-        figures = f"{row['seconds']:.1f} | {row['trainings_per_second']:.2f}"
-        print(f"| {row['dataset']} | {row['model']} | {row['way']} | {figures} |", flush=True)
-    if given.out:
-        place = {"device": describe_device(device), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-        result = {"versions": versions(), "hardware": place, "epochs": given.epochs, "rows": rows}
-        given.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        figures = " | ".join(f"{row[name]:.3g}" for name in ("batch_per_second", "workers_per_second", "ratio"))
+        print(f"| {row['dataset']} | {row['model']} | {figures} | {row['largest_difference']:.1e} |", flush=True)
+        if given.out:
+            place = {"device": describe_device(device), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+            result = {"versions": versions(), "hardware": place, "epochs": given.epochs, "rows": rows}
+            given.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

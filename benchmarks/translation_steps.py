@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import write_json
-from hkconv.engine.measuring import Timing, header, measure, timer_for
+from hkconv.engine.measuring import header, time_calls
 from hkconv.engine.step import CapturedParts, Step
 from hkconv.engine.task import Objective
 from hkconv.errors import InputError
@@ -111,10 +111,7 @@ def run(models: list[str], tokens: int, budget: float, seed: int, device: torch.
         calls[name] = partial(step, [batch], LR)
         for _ in range(WARM_UPS):
             calls[name]()
-    samples: dict[str, list[float]] = {}
-    measure(calls, budget, timer_for(device), samples)
-    for name, seconds in samples.items():
-        found[name]["step"] = Timing(tuple(seconds)).as_dict()
+    time_calls(calls, budget, device, found, "step")
     return {**header("translation-steps", device, seed, protocol), "models": found}
 
 

@@ -12,6 +12,7 @@ import torch
 
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError, is_out_of_memory
+from hkconv.experiments.pool import SpoiledError
 from hkconv.experiments.store import Record
 from hkconv.experiments.tables import Execution, TableCell
 from hkconv.experiments.training import CellTrainer, Outcome
@@ -43,7 +44,8 @@ def group_cells(cells: Iterable[TableCell], most: int) -> list[Batch]:
 
 def _takes_all_nodes(cell: TableCell) -> bool:
     data, optim = cell.recipe.data, cell.recipe.optim
-    task = data.task or CATALOG[data.dataset].tasks[0]
+    # The task of own data is known once they are loaded, see CellTrainer.train_together.
+    task = data.task or (CATALOG[data.dataset].tasks[0] if data.dataset in CATALOG else "node")
     return task == "node" and optim.neighbors is None and optim.precision == "float32"
 
 
@@ -64,16 +66,16 @@ class BatchTrainer:
 
     def __call__(self, batch: Batch) -> list[Outcome]:
         """Train a batch; what it cannot take, or meets a number in it that is not finite, is trained by itself."""
-        return [
-            self.trainer(cell) if record is None else Outcome(record)
-            for cell, record in zip(batch, self._together(batch))
-        ]
+        return [self.trainer(cell) if record is None else record for cell, record in zip(batch, self.together(batch))]
 
-    def _together(self, batch: Batch) -> list[Record | None]:
+    def together(self, batch: Batch) -> list[Record | None]:
+        """Return the record of each cell of a batch, trained at once; None for one that has to be trained by itself."""
         if len(batch) == 1:
             return [None]
         try:
             return self.trainer.train_together(batch)
+        except SpoiledError:
+            raise
         except InputError:  # of the data, which each of them will say
             return [None] * len(batch)
         # Whatever else it is, single trainings go without, or say what is wrong in a record of their own.
@@ -85,4 +87,4 @@ class BatchTrainer:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         middle = len(batch) // 2
-        return self._together(batch[:middle]) + self._together(batch[middle:])
+        return self.together(batch[:middle]) + self.together(batch[middle:])

@@ -14,16 +14,15 @@ from hkconv.engine.measuring import (
     LEAST_REPEATS,
     MOST_REPEATS_A_ROUND,
     ROUNDS,
-    Timing,
     ask,
     available_bytes,
     failure_line,
+    fill_cells,
     header,
-    measure,
     peak_cuda,
     peak_rss,
     return_freed_memory,
-    timer_for,
+    time_calls,
 )
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift
@@ -287,17 +286,12 @@ def run_layers(plan: LayerPlan, save: Save = lambda _: None, tell: Tell = lambda
         The document, as plain data.
     """
     document = {**header("layers", plan.device, plan.seed, _protocol(plan)), "cells": [], "growth": []}
-    try:
-        for shape in plan.shapes:
-            for targets in plan.targets:
-                cell = {"shape": asdict(shape), "targets": targets, "variants": {}, "ratios": {}}
-                document["cells"].append(cell)
-                _measure_cell(cell, shape, targets, plan, tell)
-                save(document)
-    except KeyboardInterrupt:
-        document["interrupted"] = True
-    save(document)
-    return document
+    cells = (
+        {"shape": asdict(shape), "targets": targets, "variants": {}, "ratios": {}}
+        for shape in plan.shapes
+        for targets in plan.targets
+    )
+    return fill_cells(document, cells, lambda cell: _measure_cell(cell, plan, tell), save)
 
 
 def _protocol(plan: LayerPlan) -> dict[str, Any]:
@@ -314,7 +308,8 @@ def _protocol(plan: LayerPlan) -> dict[str, Any]:
     }
 
 
-def _measure_cell(cell: Document, shape: Shape, targets: str, plan: LayerPlan, tell: Tell) -> None:
+def _measure_cell(cell: Document, plan: LayerPlan, tell: Tell) -> None:
+    shape, targets = Shape(**cell["shape"]), cell["targets"]
     results = cell["variants"] = {name: {} for name in plan.variants}
     for name in plan.variants:
         reason = skip_reason(name, shape, plan.device)
@@ -390,14 +385,8 @@ def time_steps(results: Document, steps: Mapping[str, Any], budget: float, devic
     """
     for mode in MODES:
         tell(mode)
-        samples: dict[str, list[float]] = {}
-        try:
-            calls = {name: getattr(step, mode) for name, step in steps.items()}
-            measure(calls, budget / len(MODES), timer_for(device), samples)
-        finally:
-            for name, seconds in samples.items():
-                if seconds:
-                    results[name][mode] = Timing(tuple(seconds)).as_dict()
+        calls = {name: getattr(step, mode) for name, step in steps.items()}
+        time_calls(calls, budget / len(MODES), device, results, mode)
 
 
 def _compare_outputs(cell: Document, steps: dict[str, MeasuredStep]) -> None:

@@ -12,11 +12,10 @@ from hkconv.engine.measuring import (
     LEAST_REPEATS,
     MOST_REPEATS_A_ROUND,
     ROUNDS,
-    Timing,
     failure_line,
+    fill_cells,
     header,
-    measure,
-    timer_for,
+    time_calls,
 )
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
@@ -100,18 +99,9 @@ def run_epochs(
     document = {
         **header("epochs", plan.device, plan.recipe.optim.seed, _protocol(plan)),
         "paper": {"gpu": PAPER_GPU, "seconds_an_epoch": [asdict(row) for row in PAPER_ROWS]},
-        "cells": [],
     }
-    try:
-        for name in plan.datasets:
-            cell = {"dataset": name, "models": {}, "ratios": {}}
-            document["cells"].append(cell)
-            _measure_dataset(cell, name, plan, tell)
-            save(document)
-    except KeyboardInterrupt:
-        document["interrupted"] = True
-    save(document)
-    return document
+    cells = ({"dataset": name, "models": {}, "ratios": {}} for name in plan.datasets)
+    return fill_cells(document, cells, lambda cell: _measure_dataset(cell, plan, tell), save)
 
 
 def _protocol(plan: EpochPlan) -> dict[str, Any]:
@@ -128,7 +118,8 @@ def _protocol(plan: EpochPlan) -> dict[str, Any]:
     }
 
 
-def _measure_dataset(cell: Document, name: str, plan: EpochPlan, tell: Callable[[str], None]) -> None:
+def _measure_dataset(cell: Document, plan: EpochPlan, tell: Callable[[str], None]) -> None:
+    name = cell["dataset"]
     tell(f"{name}: loading")
     recipe = plan.recipe.replace(dataset=name)
     try:
@@ -147,13 +138,9 @@ def _measure_dataset(cell: Document, name: str, plan: EpochPlan, tell: Callable[
         except Exception as error:
             cell["models"][model] = {"skipped": f"failed: {failure_line(str(error)) or type(error).__name__}"}
     tell(f"{name}: timing")
-    samples: dict[str, list[float]] = {}
     try:
-        measure(epochs, plan.budget, timer_for(plan.device), samples)
+        time_calls(epochs, plan.budget, plan.device, cell["models"], "epoch")
     finally:
-        for model, seconds in samples.items():
-            if seconds:
-                cell["models"][model]["epoch"] = Timing(tuple(seconds)).as_dict()
         cell["ratios"] = epoch_ratios(cell["models"])
 
 

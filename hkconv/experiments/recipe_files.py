@@ -35,23 +35,24 @@ from typing import Any
 
 import yaml
 
-from hkconv.data.catalog import CATALOG
-from hkconv.data.dataset import CLEAN
-from hkconv.data.molecules import Molecules
-from hkconv.data.protocols import CHOICES as PROTOCOLS
-from hkconv.data.protocols import check_protocol
+from hkconv.data.catalog import CATALOG, check_protocol
+from hkconv.data.options import CHOICES as PROTOCOLS
+from hkconv.data.options import CLEAN
+from hkconv.data.sources import Molecules
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.engine.settings import RuntimeOptions
 from hkconv.errors import InputError, did_you_mean
+from hkconv.experiments.store import RUNTIME
 from hkconv.models import MODELS
-from hkconv.models.options import foreign_options
-from hkconv.models.tasks import TASKS
+from hkconv.models.options import TASKS, foreign_options
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file
 
 RECIPES = Path(__file__).parent / "recipes"
 TUNED = "tuned"
 
 TRAINED_TABLES = ("graph", "molecules", "node", "kernels-graph", "kernels-node", "ablations", "links")
+TABLES = (*TRAINED_TABLES, RUNTIME)
+ALL = "all"
 METRICS = ("accuracy", "ROC-AUC", "AP")
 
 # The systems of the paper's tables; a recipe may give the paper's figure of one that it does not train.
@@ -76,6 +77,13 @@ _DERIVED_KEYS = ("base", "paper", "protocols", "quick")
 Settings = dict[str, Any]
 Figure = tuple[float, float]
 Tuned = dict[str, dict[str, Settings]]
+
+
+def table_names(given: str) -> tuple[str, ...]:
+    """The tables that a name stands for: itself, or for ``all`` every one."""
+    if given != ALL and given not in TABLES:
+        raise InputError(f"unknown table {given!r}; {did_you_mean(given, (*TABLES, ALL))}")
+    return TABLES if given == ALL else (given,)
 
 
 @dataclass(frozen=True)
@@ -162,14 +170,8 @@ def read_table(table: str, folder: Path = RECIPES) -> list[TableRecipe]:
     return sorted(found, key=lambda recipe: list(CATALOG).index(recipe.dataset))
 
 
-def read_tuned(name: str, folder: Path = RECIPES) -> Tuned:
-    """Read what was tuned for the systems of a recipe, by protocol and label; nothing where nothing was.
-
-    Args:
-        name: ``TABLE/DATASET``.
-        folder: of the recipes.
-    """
-    table, _, dataset = name.partition("/")
+def read_tuned(table: str, dataset: str, folder: Path = RECIPES) -> Tuned:
+    """Read what was tuned for the systems of a dataset, by protocol and label; nothing where nothing was."""
     return _Files(folder).tuned(table, dataset)
 
 

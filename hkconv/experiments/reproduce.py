@@ -17,10 +17,10 @@ from hkconv.errors import InputError
 from hkconv.experiments import store
 from hkconv.experiments.batches import Batch, BatchTrainer, group_cells, networks_at_once
 from hkconv.experiments.pool import Lost, results_of
-from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, read_table
+from hkconv.experiments.recipe_files import RECIPES, TABLES, TRAINED_TABLES, read_table
 from hkconv.experiments.runtime import RuntimeCell, list_timings, time_epochs
-from hkconv.experiments.store import DEFAULT_FOLDER, Damage, Record
-from hkconv.experiments.tables import RUNTIME, TABLES, Choice, Execution, TableCell, list_cells
+from hkconv.experiments.store import DEFAULT_FOLDER, RUNTIME, Damage, Record
+from hkconv.experiments.tables import Choice, Execution, TableCell, list_cells
 from hkconv.experiments.training import CellTrainer, Outcome, failure, without_capture
 from hkconv.options import JOBS
 
@@ -234,7 +234,9 @@ class _Filling:
     def _run(self, batches: list[Batch]) -> Iterator[tuple[Batch, list[Outcome] | Lost]]:
         # Drawn one by one: a dataset that turns out to be unreadable is not asked for again.
         jobs = (batch for batch in batches if batch[0].recipe.data.dataset not in self.summary.left_out)
-        may_spoil = any(batch[0].recipe.runtime.capture for batch in batches)
+        # A batch of networks is captured on a GPU without being asked to.
+        unasked = self.device.type == "cuda"
+        may_spoil = any(batch[0].recipe.runtime.capture or (unasked and len(batch) > 1) for batch in batches)
         return results_of(BatchTrainer(self.trainer), jobs, self.order.jobs, may_spoil=may_spoil)
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
@@ -248,9 +250,10 @@ class _Filling:
     def _record(self, cell: TableCell, outcome: Outcome | Lost) -> Record | None:
         if isinstance(outcome, Lost):
             return failure(cell, str(outcome), self.device)
-        if outcome.record is None:
-            self.summary.left_out[cell.recipe.data.dataset] = outcome.data_error
-        return outcome.record
+        if isinstance(outcome, InputError):
+            self.summary.left_out[cell.recipe.data.dataset] = str(outcome)
+            return None
+        return outcome
 
 
 def _borrowed(record: Record, cell: TableCell) -> Record:

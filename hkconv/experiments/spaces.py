@@ -18,8 +18,8 @@ import numpy as np
 
 from hkconv.data import NodeDataset
 from hkconv.data.catalog import CATALOG
+from hkconv.data.options import CHOICES as PROTOCOLS
 from hkconv.data.options import DIRECTIONS
-from hkconv.data.protocols import CHOICES as PROTOCOLS
 from hkconv.errors import InputError
 from hkconv.experiments.recipe_files import RECIPES, TRAINED_TABLES, Settings
 from hkconv.models.options import OWN_OPTIONS, ModelOptions, foreign_options

@@ -10,7 +10,7 @@ import sqlite3
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,10 @@ from hkconv.engine.interrupts import Interrupt, held_back
 from hkconv.engine.loop import Epoch
 from hkconv.engine.reproducibility import stream_seed
 from hkconv.errors import InputError, is_out_of_memory
+from hkconv.experiments.batches import BatchTrainer, group_cells
 from hkconv.experiments.spaces import Choices, Dimension
+from hkconv.experiments.store import Record
+from hkconv.experiments.tables import TableCell
 from hkconv.experiments.training import CellTrainer, split_cells
 
 try:
@@ -287,12 +290,22 @@ class _Objective:
         recipe = self.search.recipe.replace(**chosen)
         cells = split_cells(self.search.study, self.search.model, recipe, recipe.optim.seed)
         reporter = _Pruning(trial, recipe.optim.epochs, len(cells))
-        for cell in cells:
-            with self.interrupt.let_through():
-                record = self.trainer.train(cell, reporter)
-            trial.set_user_attr("metric", record["metric"])
-            reporter.split_ended(record["val"])
+        for records in self._records(cells, reporter):
+            trial.set_user_attr("metric", records[0]["metric"])
+            reporter.splits_ended([record["val"] for record in records])
         return fmean(reporter.scores)
+
+    def _records(self, cells: Sequence[TableCell], reporter: Callback) -> Iterator[list[Record]]:
+        """Yield the records of a trial as they come: together those of a batch, and one by one what it left."""
+        for batch in group_cells(cells, self.search.batch):
+            with self.interrupt.let_through():
+                together = BatchTrainer(self.trainer).together(batch)
+            if found := [record for record in together if record is not None]:
+                yield found
+            for cell in (cell for cell, record in zip(batch, together) if record is None):
+                with self.interrupt.let_through():
+                    record = self.trainer.train(cell, reporter)
+                yield [record]
 
 
 class _Pruning(Callback):
@@ -314,9 +327,9 @@ class _Pruning(Callback):
         if epoch.number % self.every == 0 and epoch.number < self.epochs:
             self._report(len(self.scores) * self.epochs + epoch.number, self.best)
 
-    def split_ended(self, score: float) -> None:
-        """Keep a split's score; the next begins."""
-        self.scores.append(score)
+    def splits_ended(self, scores: Sequence[float]) -> None:
+        """Keep the scores of one split or several; the next begins."""
+        self.scores += scores
         self.best = 0.0
         if len(self.scores) < self.num_splits:
             self._report(len(self.scores) * self.epochs, 0.0)

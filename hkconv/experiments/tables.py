@@ -6,15 +6,12 @@ from typing import Any
 
 from hkconv.engine.step import batches_return
 from hkconv.errors import InputError, did_you_mean
-from hkconv.experiments.recipe_files import TRAINED_TABLES, Repeats, TableRecipe
-from hkconv.experiments.store import NOT_KEPT, RUNTIME, SCHEMA, Record, identity, training_identity
+from hkconv.experiments.recipe_files import Repeats, TableRecipe
+from hkconv.experiments.store import NOT_KEPT, SCHEMA, Record, identity, training_identity
 from hkconv.models.options import foreign_options
 from hkconv.options import COUNT
 from hkconv.tasks.recipe import FIRST_RELEASE, Recipe, make_recipe
 from hkconv.tasks.summary import Cell
-
-TABLES = (*TRAINED_TABLES, RUNTIME)
-ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -114,13 +111,6 @@ class Choice:
     quick: bool = False
 
 
-def table_names(given: str) -> tuple[str, ...]:
-    """The tables that a name stands for: itself, or for ``all`` every one."""
-    if given != ALL and given not in TABLES:
-        raise InputError(f"unknown table {given!r}; {did_you_mean(given, (*TABLES, ALL))}")
-    return TABLES if given == ALL else (given,)
-
-
 def list_cells(
     recipes: Iterable[TableRecipe], choice: Choice | None = None, place: Execution | None = None
 ) -> list[TableCell]:
@@ -135,22 +125,27 @@ def list_cells(
         At least one training.
     """
     recipes, choice, place = list(recipes), choice or Choice(), place or Execution()
+    wanted = wanted_systems(recipes, choice)
+    check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
+    cells = [cell for found in wanted for cell in _system_cells(*found, choice.quick, place)]
+    if not cells:
+        raise InputError("no recipe has the datasets, systems and protocols together that were asked for")
+    return cells
+
+
+def wanted_systems(recipes: Collection[TableRecipe], choice: Choice) -> list[tuple[TableRecipe, str, str]]:
+    """Return the recipe, protocol and label of every system that a choice has; an unknown one is an error."""
     check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
     check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
-    check_names(choice.protocols, [name for recipe in recipes for name in recipe.protocols], "protocol")
-    cells = [
-        cell
+    return [
+        (recipe, protocol, label)
         for recipe in recipes
         if is_wanted(recipe.dataset, choice.datasets)
         for protocol in recipe.protocols
         if is_wanted(protocol, choice.protocols)
         for label in recipe.systems
         if is_wanted(label, choice.systems)
-        for cell in _system_cells(recipe, protocol, label, choice.quick, place)
     ]
-    if not cells:
-        raise InputError("no recipe has the datasets, systems and protocols together that were asked for")
-    return cells
 
 
 def kept_fields(recipe: Recipe) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -29,12 +29,8 @@ from hkconv.tasks.tasks import Dataset
 _KEPT_DATASETS = 2
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A record, of a training or of its failure; or None and why the data could not be loaded."""
-
-    record: Record | None
-    data_error: str = ""
+#: A record, of a training or of its failure; or why the data could not be loaded.
+Outcome = Record | InputError
 
 
 class CellTrainer:
@@ -58,16 +54,17 @@ class CellTrainer:
         try:
             self.load(cell)
         except InputError as error:
-            return Outcome(None, str(error))
+            # Without the frames of its traceback, and it may go to another process.
+            return InputError(str(error))
         try:
-            return Outcome(self.train(cell))
+            return self.train(cell)
         except SpoiledError:
             raise
         # Whatever else goes wrong in one training says nothing about the next.
         except Exception as error:
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            return Outcome(failure(cell, _reason(error), device))
+            return failure(cell, _reason(error), device)
 
     def train(self, cell: TableCell, reporter: Callback | None = None) -> Record:
         """Train a cell and return its record.
@@ -81,12 +78,10 @@ class CellTrainer:
         """
         dataset, device = self.load(cell), find_device(cell.recipe.runtime.device)
         try:
-            with torch_threads(self.threads), deterministic_algorithms(cell.recipe.optim.deterministic):
+            with _spoiling(), torch_threads(self.threads), deterministic_algorithms(cell.recipe.optim.deterministic):
                 done, peak = _with_peak(
                     lambda: train_cell(cell.training, cell.recipe, dataset, device, reporter).result, device
                 )
-        except CaptureBrokenError as error:
-            raise SpoiledError(str(error)) from error
         except CaptureRefusedError:
             return self.train(without_capture(cell), reporter)
         if done.interrupted:
@@ -100,16 +95,14 @@ class CellTrainer:
         cell that has to be trained by itself.
         """
         first, device = cells[0], find_device(cells[0].recipe.runtime.device)
-        datasets = [self.load(cell) for cell in cells]
-        with torch_threads(self.threads), deterministic_algorithms(first.recipe.optim.deterministic):
-            results = train_cells(
-                [cell.training for cell in cells],
-                [cell.recipe for cell in cells],
-                cast(NodeDataset, datasets[0]),
-                device,
-            )
+        dataset, *_ = [self.load(cell) for cell in cells]
+        # What is learned from the rows of a split, the scale of its features, is not that of another one.
+        if not isinstance(dataset, NodeDataset) or len({dataset.splits[cell.split].scaling for cell in cells}) > 1:
+            return [None] * len(cells)
+        with _spoiling(), torch_threads(self.threads), deterministic_algorithms(first.recipe.optim.deterministic):
+            results = train_cells([cell.training for cell in cells], [cell.recipe for cell in cells], dataset, device)
         return [
-            None if done is None else {**record_of(cell, datasets[0], device, done, None), "batch": len(cells)}
+            None if done is None else {**record_of(cell, dataset, device, done, None), "batch": len(cells)}
             for cell, done in zip(cells, results)
         ]
 
@@ -146,6 +139,15 @@ def split_cells(table: str, label: str, recipe: Recipe, seed: int) -> tuple[Tabl
 def without_capture(cell: TableCell) -> TableCell:
     """Return the same training, step by step instead of as a CUDA graph."""
     return replace(cell, recipe=cell.recipe.replace(capture=False))
+
+
+@contextmanager
+def _spoiling() -> Iterator[None]:
+    """Tell the pool that a capture which failed half-way has left this process of no use."""
+    try:
+        yield
+    except CaptureBrokenError as error:
+        raise SpoiledError(str(error)) from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ Trials are in a study, which workers on many machines may share; what does best 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from hkconv.engine.interrupts import held_back
 from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.experiments import store
+from hkconv.experiments.batches import networks_at_once
 from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import (
     RECIPES,
@@ -48,7 +49,7 @@ from hkconv.experiments.recipe_files import (
 from hkconv.experiments.reproduce import Order, Summary, Watcher, fill_store
 from hkconv.experiments.spaces import Space, Tuning, describe_space, make_space
 from hkconv.experiments.store import TUNING, Record
-from hkconv.experiments.tables import Choice, Execution, TableCell, check_names, is_wanted
+from hkconv.experiments.tables import Choice, Execution, TableCell, wanted_systems
 from hkconv.experiments.training import CellTrainer, split_cells
 from hkconv.models.options import OPTIONS_OF_PAPER
 from hkconv.options import COUNT, JOBS
@@ -107,19 +108,13 @@ def list_trials(
         place: where they will be trained.
     """
     recipes, choice, place = list(recipes), choice or Choice(), place or Execution()
-    check_names(choice.datasets, [recipe.dataset for recipe in recipes], "dataset")
-    check_names(choice.systems, [label for recipe in recipes for label in recipe.systems], "system")
+    wanted = wanted_systems(recipes, replace(choice, protocols=choice.protocols or (CLEAN,)))
     for name in choice.protocols:
         if not any(name in recipe.protocols for recipe in recipes):
             raise InputError(f"no recipe of table {tuning.table!r} has protocol {name!r}")
     return {
         (recipe.dataset, protocol, label): _trials(tuning, recipe, protocol, label, place)
-        for recipe in recipes
-        if is_wanted(recipe.dataset, choice.datasets)
-        for protocol in choice.protocols or (CLEAN,)
-        if protocol in recipe.protocols
-        for label in recipe.systems
-        if is_wanted(label, choice.systems)
+        for recipe, protocol, label in wanted
     }
 
 
@@ -167,7 +162,7 @@ def write_tuned(table: str, findings: Iterable[Finding], folder: Path = RECIPES)
     tuned: dict[str, Tuned] = {}
     for finding in findings:
         if finding.dataset not in tuned:
-            tuned[finding.dataset] = read_tuned(f"{table}/{finding.dataset}", folder)
+            tuned[finding.dataset] = read_tuned(table, finding.dataset, folder)
         tuned[finding.dataset].setdefault(finding.protocol, {})[finding.label] = finding.best.drawn
     return [save_tuned(table, tuned, folder)] if tuned else []
 
@@ -218,6 +213,7 @@ class Search:
         folder: for the best recipe and, by default, the study.
         storage: URL of the study's database; None for a file in the folder.
         study: name of the study.
+        batch: the most networks of a trial that are trained at once, see :mod:`hkconv.experiments.batches`.
     """
 
     recipe: Recipe
@@ -226,6 +222,7 @@ class Search:
     folder: Path
     storage: str | None
     study: str
+    batch: int = 1
 
     @property
     def model(self) -> str:
@@ -276,6 +273,7 @@ def plan_search(
     fixed: tuple[str, ...] = (),
     storage: str | None = None,
     study: str | None = None,
+    batch: int | None = None,
 ) -> Search:
     """Check that everything a search needs can be used. Writes nothing.
 
@@ -285,6 +283,7 @@ def plan_search(
         fixed: fields of the space that keep the recipe's value.
         storage: SQLAlchemy URL of a database that several machines share; by default a file in the search's folder.
         study: name of the study in the storage; by default one of dataset, model and space.
+        batch: as in :class:`~hkconv.experiments.tables.Execution`.
 
     Returns:
         The search.
@@ -295,13 +294,14 @@ def plan_search(
     if len(recipe.model.models) != 1:
         raise InputError(f"a search is for one model, got {', '.join(recipe.model.models)}")
     (model,) = recipe.model.models
-    device = find_device(recipe.runtime.device)
+    runtime, device = recipe.runtime, find_device(recipe.runtime.device)
+    most = networks_at_once(Execution(runtime.device, runtime.data, runtime.capture, batch), device)
     as_it_comes = load_dataset(recipe)
     if isinstance(as_it_comes, NodeDataset):
         as_it_comes = load_dataset(recipe.replace(direction=IN))
     # OGB publishes one split a dataset, and that is what there is however many were asked for.
     recipe = recipe.replace(seeds=1, num_splits=min(recipe.data.num_splits, len(as_it_comes.splits)))
-    if recipe.runtime.capture:
+    if runtime.capture:
         check_capture(device, as_it_comes.task, recipe.optim.groupings)
     with room_for_weights(device):
         models.create(model, **model_config(recipe, model, as_it_comes))
@@ -311,9 +311,10 @@ def plan_search(
         recipe=recipe,
         space_name=space,
         space=make_space(space, model, as_it_comes, (*fixed, *of_other_form)),
-        folder=Path(recipe.runtime.out or Path("searches", name)),
+        folder=Path(runtime.out or Path("searches", name)),
         storage=storage,
         study=study or name,
+        batch=most,
     )
 
 
@@ -323,7 +324,8 @@ def run_search(
     """Search until so many trials are done, those of earlier runs and of other machines included.
 
     The value of a trial is the mean of its best validation scores, one a split. A trial that does worse than the
-    median of the others at the same epoch is cut short. With one job the trials are the same every time.
+    median of the others at the same epoch is cut short; while its splits are trained at once, it is not. With one job
+    the trials are the same every time.
 
     Args:
         search: from :func:`plan_search`.

@@ -3,8 +3,9 @@
 The names below are imported when first used, so that the command line can show its help without PyTorch.
 """
 
-from importlib import import_module
-from typing import Any
+from functools import partial
+
+from hkconv.lazy import load_attribute
 
 _HOMES = {
     "Recipe": "recipe",
@@ -16,9 +17,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"hkconv.tasks.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'hkconv.tasks' has no attribute {name!r}")
+__getattr__ = partial(load_attribute, __name__, _HOMES)

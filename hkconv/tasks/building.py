@@ -1,7 +1,8 @@
 """From a recipe to what it names, the dataset and the models; and what the folder of a run keeps of own data.
 
-``data.json`` has the names of classes, features and categories and digests of the data, ``splits.npz`` the masks of the
-splits, as ``--split-file`` takes them: so own data are read again in the same way.
+``data.json`` has the names of classes, features and categories, their scale and digests of the data, ``splits.npz`` the
+masks of the splits, as ``--split-file`` takes them: so own data are read again in the same way. Links are divided anew,
+by the seed.
 """
 
 from pathlib import Path
@@ -9,9 +10,9 @@ from statistics import fmean
 from typing import Any, cast
 
 from hkconv import models
-from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, load
+from hkconv.data import GraphDataset, LinkDataset, Split, load
 from hkconv.data.options import PUBLISHED
-from hkconv.data.own.loading import is_own, load_again, load_own
+from hkconv.data.own.loading import check_own, is_own, load_again, load_own
 from hkconv.data.own.schema import Schema, schema_of_dict
 from hkconv.data.split_files import write_masks
 from hkconv.engine.files import read_json, write_bytes, write_json
@@ -27,11 +28,11 @@ def load_dataset(recipe: Recipe) -> Dataset:
     """The dataset of a recipe with its splits, from the catalog or from the user's own files."""
     if is_own(recipe.data.dataset):
         return load_own_data(recipe)
-    given = {name: value for name, value in vars(recipe.data).items() if name != "dataset"}
+    given = {name: value for name, value in vars(recipe.data).items() if name not in ("dataset", "missing")}
     return load(recipe.data.dataset, root=recipe.runtime.data, seed=recipe.optim.seed, **given)
 
 
-def load_own_data(recipe: Recipe) -> NodeDataset | GraphDataset:
+def load_own_data(recipe: Recipe) -> Dataset:
     """The own data that a recipe names.
 
     If the folder ``out`` holds a run on own data, they are loaded as that run read and divided them, from the path
@@ -44,13 +45,11 @@ def load_own_data(recipe: Recipe) -> NodeDataset | GraphDataset:
         The dataset, with its schema.
     """
     data, place, out = recipe.data, recipe.runtime.data, recipe.runtime.out
-    if data.protocol == PUBLISHED:
-        raise InputError(f"protocol must be 'clean' for own data, got {data.protocol!r}")
+    check_own(data.dataset, None, data.protocol)
     schema = None if out is None else find_schema(Path(out))
     if out is not None and schema is not None:
-        return load_again(place or data.dataset, schema, Path(out, SPLITS_FILE), data)
-    if place is not None:
-        raise InputError(f"data is the folder of named datasets, but {data.dataset} is own data: leave it out")
+        return load_again(place or data.dataset, schema, Path(out, SPLITS_FILE), data, recipe.optim.seed)
+    check_own(data.dataset, place)
     return load_own(
         data.dataset,
         task=data.task,
@@ -61,14 +60,15 @@ def load_own_data(recipe: Recipe) -> NodeDataset | GraphDataset:
     )
 
 
-def keep_own_data(folder: Path, dataset: NodeDataset | GraphDataset) -> None:
+def keep_own_data(folder: Path, dataset: Dataset) -> None:
     """Write what was learned of own data into the folder of a run.
 
     Args:
         folder: of the run.
         dataset: with a schema.
     """
-    write_bytes(folder / SPLITS_FILE, write_masks(dataset.splits, len(dataset.labels)))
+    if not isinstance(dataset, LinkDataset):
+        write_bytes(folder / SPLITS_FILE, write_masks(dataset.splits, len(dataset.labels)))
     write_json(folder / DATA_FILE, cast(Schema, dataset.schema).as_dict())
 
 
@@ -101,7 +101,7 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
 def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     """The constructor's arguments of the model ``name``."""
     config: dict[str, Any] = {
-        "in_features": dataset.num_features,
+        **input_sizes(name, dataset.num_features, dataset.edge_dim if isinstance(dataset, GraphDataset) else None),
         "num_classes": _num_logits(dataset),
         "task": dataset.task,
         **recipe.model.arguments(name),
@@ -113,6 +113,15 @@ def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     if _is_weighted(dataset) and not getattr(models.find(name), "uses_edge_weight", True):
         raise InputError(f"model {name!r} knows no weights of edges, and those of dataset {dataset.name!r} have some")
     return config
+
+
+def input_sizes(model: str, num_features: int, edge_dim: int | None) -> dict[str, int]:
+    """The arguments of a model's constructor that say how wide its inputs are; see :func:`tasks.graph_inputs`."""
+    if edge_dim is None:
+        return {"in_features": num_features}
+    if getattr(models.find(model), "reads_edges", False):
+        return {"in_features": num_features, "edge_dim": edge_dim}
+    return {"in_features": num_features + edge_dim}
 
 
 def _is_weighted(dataset: Dataset) -> bool:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from hkconv.data.scaling import Scaling
+
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
@@ -23,6 +25,7 @@ class GraphBatch:
         batch: (N,) which graph each node is of.
         num_graphs: how many there are.
         edge_weight: (E,), None where edges have no weights.
+        edge_attr: (E, D), None where edges have no attributes.
     """
 
     x: Tensor
@@ -31,25 +34,30 @@ class GraphBatch:
     batch: Tensor
     num_graphs: int
     edge_weight: Tensor | None
+    edge_attr: Tensor | None
 
 
 class PackedGraphs:
     """Graphs one behind the other.
 
     Args:
-        graphs: with ``x``, ``edge_index`` and ``y``, and ``edge_weight`` all or none; at least one.
-        reference: a tensor with the device, and the floating-point type that features are brought to unless they are
-            numbers of columns.
+        graphs: with ``x``, ``edge_index`` and ``y``, and ``edge_weight`` and ``edge_attr`` all or none; at least one.
+        reference: a tensor with the device, and the floating-point type that features and attributes are brought to
+            unless they are numbers of columns.
+        scaling: of the features, if they have one.
     """
 
-    def __init__(self, graphs: Sequence[Data], reference: Tensor):
+    def __init__(self, graphs: Sequence[Data], reference: Tensor, scaling: Scaling | None = None):
         self.device = reference.device
-        x = torch.cat([graph.x for graph in graphs])
-        self.x = x.to(reference) if x.is_floating_point() else x.to(self.device)
+        x = [graph.x for graph in graphs]
+        self.x = _joined(x if scaling is None else [scaling(torch.cat(x))], reference)
         self.edge_index = torch.cat([graph.edge_index for graph in graphs], dim=1).to(self.device)
         self.edge_weight = None
         if graphs[0].edge_weight is not None:
             self.edge_weight = torch.cat([graph.edge_weight for graph in graphs]).to(reference)
+        self.edge_attr = None
+        if graphs[0].edge_attr is not None:
+            self.edge_attr = _joined([graph.edge_attr for graph in graphs], reference)
         # The labels of evaluations are read on the host too.
         self.labels = torch.cat([graph.y for graph in graphs])
         self.y = self.labels.to(self.device)
@@ -88,4 +96,10 @@ class PackedGraphs:
             batch=batch,
             num_graphs=len(members),
             edge_weight=None if self.edge_weight is None else self.edge_weight[edge_index],
+            edge_attr=None if self.edge_attr is None else self.edge_attr[edge_index],
         )
+
+
+def _joined(rows: list[Tensor], reference: Tensor) -> Tensor:
+    joined = torch.cat(rows)
+    return joined.to(reference) if joined.is_floating_point() else joined.to(reference.device)

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from hkconv.data import NodeDataset, Split
+from hkconv.engine.loop import FitResult
 from hkconv.engine.many import ManyTask, train_many
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.tasks.building import model_config
@@ -23,14 +24,14 @@ class ManyNodeTask(ManyTask):
 
     Args:
         dataset: graph and labels.
-        splits: one for each network.
+        splits: one for each network, all with the same scaling.
         reference: a tensor with the device and the floating-point type that the features are brought to.
     """
 
     metric = NodeTask.metric
 
     def __init__(self, dataset: NodeDataset, splits: Sequence[Split], reference: Tensor):
-        graph = moved(dataset.graph, reference)
+        graph = moved(dataset.graph, reference, splits[0].scaling)
         self.inputs, self.y = node_inputs(graph), graph.y
         self.has_test = all(split.test is not None for split in splits)
         parts = {name: [split.parts[name] for split in splits] for name in splits[0].parts}
@@ -61,6 +62,17 @@ class ManyNodeTask(ManyTask):
 def train_cells(
     cells: Sequence[Cell], recipes: Sequence[Recipe], dataset: NodeDataset, device: torch.device
 ) -> list[CellResult | None]:
+    """Return the scores of cells trained together by :func:`fit_cells`; None for one to be trained by itself."""
+    fitted = fit_cells(cells, recipes, dataset, device)
+    return [
+        None if outcome is None else cell_result(cell, outcome, network)
+        for cell, (network, outcome) in zip(cells, fitted)
+    ]
+
+
+def fit_cells(
+    cells: Sequence[Cell], recipes: Sequence[Recipe], dataset: NodeDataset, device: torch.device
+) -> list[tuple[torch.nn.Module, FitResult | None]]:
     """Train cells together, by :func:`~hkconv.engine.many.train_many`, each as one alone would be.
 
     Args:
@@ -71,7 +83,7 @@ def train_cells(
         device: where to train.
 
     Returns:
-        The scores of each; None for one that has to be trained by itself.
+        The network of each as it was before, and its training; None for one that has to be trained by itself.
     """
     configs = [model_config(recipe, cell.model, dataset) for cell, recipe in zip(cells, recipes)]
     built = [build_cell(cell, recipe, config, device) for cell, recipe, config in zip(cells, recipes, configs)]
@@ -80,7 +92,4 @@ def train_cells(
     task = ManyNodeTask(dataset, splits, next(networks[0].parameters()))
     seed_everything(settings[0].seed)
     outcomes = train_many(networks, task, settings, [recipe.model.dropout for recipe in recipes])
-    return [
-        None if outcome is None else cell_result(cell, outcome, network)
-        for cell, outcome, network in zip(cells, outcomes, networks)
-    ]
+    return list(zip(networks, outcomes))

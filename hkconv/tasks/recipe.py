@@ -3,6 +3,7 @@
 It loads neither PyTorch nor a model, so that the command line can read its fields and still start quickly.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,10 @@ FIRST_RELEASE = {
     "dropout": 0.2,
     "epochs": 200,
     "patience": 50,
+    "edge_attributes": False,
 }
+# What a run or a record without these options was trained with: they came later.
+BEFORE = {"edge_attributes": False}
 
 # Options of earlier files and records that have another name today, and what their values are called.
 RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {"undirected": ("direction", {True: "both", False: "in"})}
@@ -148,6 +152,13 @@ def read_recipe_file(path: Path | str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"recipe {path} must hold keys and values such as 'lr: 0.01', got a {type(values).__name__}")
     return values
+
+
+def check_run(folder: Path | str) -> Path:
+    """The folder of a run; an :class:`InputError` where there is none."""
+    if not os.path.isdir(folder):
+        raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
+    return Path(folder)
 
 
 def _find_fault(text: str) -> str | None:

@@ -13,12 +13,11 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import torch
 
 from hkconv import models
-from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.own.loading import is_own
 from hkconv.engine.callbacks import Callback, Callbacks, make_loggers
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
@@ -36,7 +35,7 @@ from hkconv.errors import InputError, advised_on_memory
 from hkconv.tasks.building import describe_dataset, find_schema, keep_own_data, load_dataset, model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.layerwise import check_sampled
-from hkconv.tasks.recipe import Recipe, make_recipe, upgraded
+from hkconv.tasks.recipe import BEFORE, Recipe, check_run, make_recipe, upgraded
 from hkconv.tasks.summary import Cell, CellResult, RunSummary, summarize
 from hkconv.tasks.tasks import Dataset, make_task
 
@@ -147,8 +146,7 @@ def _begin(recipe: Recipe, dataset: Dataset, resume: bool, held: ExitStack) -> t
     # The recipe makes the folder a run, which goes on wherever it is killed after that.
     write_json(folder / RECIPE_FILE, recipe.flat())
     if is_own(recipe.data.dataset) and find_schema(folder) is None:
-        # Own data are of nodes or graphs.
-        keep_own_data(folder, cast(NodeDataset | GraphDataset, dataset))
+        keep_own_data(folder, dataset)
     return folder, {cell: read_result(folder, cell) for cell in trained_cells(folder, recipe)}
 
 
@@ -166,10 +164,9 @@ def trained_cells(folder: Path, recipe: Recipe) -> list[Cell]:
 
 def read_recipe(folder: Path | str) -> Recipe:
     """The recipe of the run in ``folder``, with that folder as its ``out``."""
-    folder = Path(folder)
-    if not os.path.isdir(folder):
-        raise InputError(f"run must be a folder that `hkconv train` made, got {folder}, which does not exist")
-    return make_recipe(upgraded(read_json(folder / RECIPE_FILE, "the run's recipe")), out=str(folder))
+    folder = check_run(folder)
+    stored = upgraded(read_json(folder / RECIPE_FILE, "the run's recipe"))
+    return make_recipe({**BEFORE, **stored}, out=str(folder))
 
 
 def read_result(folder: Path, cell: Cell) -> CellResult:

@@ -10,7 +10,7 @@ import torch
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.neighbor_sampling import sampler_name
-from hkconv.data.options import DIRECTIONS
+from hkconv.data.options import DIRECTIONS, LOG
 from hkconv.engine.reproducibility import versions
 from hkconv.tasks.building import describe_dataset
 from hkconv.tasks.recipe import Recipe
@@ -167,6 +167,7 @@ class RunSummary:
         interrupted: whether Ctrl-C ended the run.
         sampler: what sampled neighbours, ``"pyg-lib"``, ``"torch-sparse"`` or ``"numba"``; None where nothing did.
         unlearned: the models that learned nothing, see :func:`hkconv.tasks.summary.find_unlearned`.
+        notes: on how the columns of own data were taken, a sentence each.
     """
 
     folder: Path
@@ -182,6 +183,7 @@ class RunSummary:
     interrupted: bool
     sampler: str | None = None
     unlearned: list[Unlearned] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     @property
     def models(self) -> list[ModelSummary]:
@@ -201,6 +203,7 @@ class RunSummary:
             "chance": {"rule": self.chance_rule, "test": asdict(self.chance)},
             "models": [asdict(row) for row in self.models],
             "unlearned": [asdict(entry) for entry in self.unlearned],
+            "notes": list(self.notes),
             "cells": [asdict(result) for result in self.cells],
             "recipe": self.recipe.flat(),
             "device": self.device,
@@ -246,6 +249,7 @@ def summarize(
             replace(entry, remedies=_remedies(recipe, dataset, entry.model))
             for entry in find_unlearned(cells, [task.unlearned_score() for task in tasks])
         ],
+        notes=() if dataset.schema is None else dataset.schema.notes,
     )
 
 
@@ -274,6 +278,10 @@ def _scalings(recipe: Recipe, dataset: Dataset) -> list[str]:
     if isinstance(dataset, GraphDataset) and dataset.num_columns is not None:
         return []
     features = [graph.x for graph in (dataset.graphs if isinstance(dataset, GraphDataset) else [dataset.graph])]
+    if dataset.splits[0].scaling is not None:
+        x = torch.cat(features)
+        varies = (x.nan_to_num().amax(0) > x.nan_to_num().amin(0)) & (x.abs() > 1).any(0)
+        return ["--scale log"] if recipe.data.scale != LOG and bool(varies.any()) else []
     is_useful = {
         "--log-features": not recipe.data.log_features and any(bool((x.abs() > 1).any()) for x in features),
         "--normalize-features": not recipe.data.normalize_features and _can_divide_rows(features),

@@ -7,13 +7,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import scatter
 
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
 from hkconv.data.checks import both_answers
 from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
 from hkconv.data.preparation import write_out
+from hkconv.data.scaling import Scaling
 from hkconv.data.splits import seeded_generator
 from hkconv.engine.task import Score, Task
 from hkconv.errors import InputError
@@ -57,7 +59,7 @@ class NodeTask(SplitTask):
     chance = "majority class"
 
     def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
-        graph = moved(dataset.graph, reference)
+        graph = moved(dataset.graph, reference, split.scaling)
         self.inputs = node_inputs(graph)
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
         self.labels = {name: graph.y[members] for name, members in self.parts.items()}
@@ -103,7 +105,7 @@ class SampledNodeTask(NodeTask):
         seed: int,
     ):
         self.device, self.batch_size = reference.device, batch_size
-        self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype))
+        self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype), split.scaling)
         self.neighbors = InNeighbors(self.graph.edge_index, self.graph.num_nodes)
         self.graph.in_degree = self.neighbors.degree()
         self.parts, self.has_test = split.parts, split.test is not None
@@ -154,10 +156,10 @@ class GraphTask(SplitTask):
         seed: int,
         groupings: int | None = None,
     ):
-        self.dtype, self.num_columns = reference.dtype, dataset.num_columns
+        self.dtype, self.num_columns = reference.dtype, (dataset.num_columns, dataset.num_edge_columns)
         self.batch_size, self.groupings, self.has_test = batch_size, groupings, split.test is not None
         self.parts = {
-            name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference)
+            name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference, split.scaling)
             for name, members in split.parts.items()
         }
         self.generator = seeded_generator(seed, BATCH_STREAM)
@@ -262,7 +264,7 @@ class QuestionTask(GraphTask):
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         known = ~labels.isnan()
         answers = torch.where(known, labels, 0).to(logits)
-        losses = F.binary_cross_entropy_with_logits(_yes_over_no(logits), answers, known.to(logits), reduction="sum")
+        losses = F.binary_cross_entropy_with_logits(yes_over_no(logits), answers, known.to(logits), reduction="sum")
         # A batch may happen to hold no answer at all; then there is nothing to learn from it.
         return losses / known.sum().clamp(min=1)
 
@@ -270,7 +272,7 @@ class QuestionTask(GraphTask):
         return (~batch.y.isnan()).sum()
 
     def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return QUESTION_METRICS[self.metric](_yes_over_no(logits), labels)
+        return QUESTION_METRICS[self.metric](yes_over_no(logits), labels)
 
 
 class LinkTask(SplitTask):
@@ -292,7 +294,7 @@ class LinkTask(SplitTask):
         self, dataset: LinkDataset, split: LinkSplit, reference: Tensor, seed: int, link_batch: int | None = None
     ):
         self.link_batch = link_batch
-        self.graph = moved(dataset.graph, reference)
+        self.graph = moved(dataset.graph, reference, split.scaling)
         self.num_nodes, self.has_test = self.graph.x.size(0), split.test is not None
         self.message_edges = split.message_edges.to(reference.device)
         self.train_links = split.train
@@ -394,26 +396,55 @@ def make_task(
     return kind(dataset, split, reference, batch_size, seed, groupings)
 
 
-def graph_logits(model: torch.nn.Module, batch: GraphBatch, num_columns: int | None, dtype: torch.dtype) -> Tensor:
-    """Logits of the graphs of a batch.
+def graph_logits(
+    model: torch.nn.Module, batch: GraphBatch, num_columns: tuple[int | None, int | None], dtype: torch.dtype
+) -> Tensor:
+    """Logits of the graphs of a batch, in (B, C); arguments as of :func:`graph_inputs`."""
+    inputs = graph_inputs(model, batch, num_columns, dtype)
+    # By position what hooks of modules look at.
+    x, edge_index = inputs.pop("x"), inputs.pop("edge_index")
+    return model(x, edge_index, **inputs, batch=batch.batch, batch_size=batch.num_graphs)
+
+
+def graph_inputs(
+    model: torch.nn.Module,
+    batch: GraphBatch | Batch,
+    num_columns: tuple[int | None, int | None],
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """The inputs of a model for the nodes and edges of some graphs, by name.
+
+    A model that does not read edges has the mean attributes of a node's incoming edges as further features of the node.
 
     Args:
         model: of a graph task.
-        batch: some graphs.
-        num_columns: how many columns there are where ``batch.x`` lists those of the ones.
-        dtype: of the features then.
+        batch: the graphs.
+        num_columns: how many columns there are where ``batch.x`` lists those of the ones, and the same of
+            ``batch.edge_attr``.
+        dtype: of the features and attributes.
 
     Returns:
-        (B, C) logits.
+        ``x`` and ``edge_index``, with ``edge_weight`` and ``edge_attr`` where there are such.
     """
-    x = batch.x if num_columns is None else write_out(batch.x, num_columns, dtype)
-    weights = () if batch.edge_weight is None else (batch.edge_weight,)
-    return model(x, batch.edge_index, *weights, batch=batch.batch, batch_size=batch.num_graphs)
+
+    def written(rows: Tensor, columns: int | None) -> Tensor:
+        return rows.to(dtype) if columns is None else write_out(rows, columns, dtype)
+
+    inputs = {"x": written(batch.x, num_columns[0]), "edge_index": batch.edge_index}
+    if batch.edge_weight is not None:
+        inputs["edge_weight"] = batch.edge_weight
+    if batch.edge_attr is not None:
+        inputs["edge_attr"] = written(batch.edge_attr, num_columns[1])
+        if not getattr(model, "reads_edges", False):
+            mean = scatter(inputs.pop("edge_attr"), batch.edge_index[1], dim_size=len(batch.x), reduce="mean")
+            inputs["x"] = torch.cat([inputs["x"], mean], dim=1)
+    return inputs
 
 
-def moved(graph: Data, reference: Tensor) -> Data:
-    """The graph on the reference's device, its features and weights in the reference's type."""
-    moved = Data(x=graph.x.to(reference), edge_index=graph.edge_index.to(reference.device))
+def moved(graph: Data, reference: Tensor, scaling: Scaling | None = None) -> Data:
+    """The graph on the reference's device, its features, scaled, and weights in the reference's type."""
+    x = graph.x if scaling is None else scaling(graph.x)
+    moved = Data(x=x.to(reference), edge_index=graph.edge_index.to(reference.device))
     if graph.edge_weight is not None:
         moved.edge_weight = graph.edge_weight.to(reference)
     if graph.y is not None:
@@ -426,7 +457,7 @@ def _sent(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def _yes_over_no(logits: Tensor) -> Tensor:
+def yes_over_no(logits: Tensor) -> Tensor:
     """(N, 2 T) logits, no and yes of one question after the other, to the (N, T) log-odds of yes."""
     no, yes = logits.unflatten(-1, (-1, 2)).unbind(-1)
     return yes - no

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small_datasets import small_tree
 
-from hkconv.data import hierarchy
+from hkconv.engine.step import CaptureBrokenError
 from hkconv.errors import InputError
 from hkconv.experiments import reproduce as filling
 from hkconv.experiments import store, training
 from hkconv.experiments.batches import NETWORKS_AT_ONCE, BatchTrainer, group_cells, networks_at_once
-from hkconv.experiments.pool import Lost
+from hkconv.experiments.pool import Lost, SpoiledError
 from hkconv.experiments.recipe_files import read_table
 from hkconv.experiments.reproduce import Order, reproduce
 from hkconv.experiments.spaces import read_tuning
@@ -58,9 +59,9 @@ def test_a_gpu_takes_many_networks_and_a_cpu_one_unless_asked():
 
 
 def test_a_record_of_a_batch_is_that_of_the_training_by_itself(cells, tmp_path):
-    together = [outcome.record for outcome in BatchTrainer(CellTrainer())(tuple(cells))]
+    together = BatchTrainer(CellTrainer())(tuple(cells))
     for cell, found in zip(cells, together):
-        alone = CellTrainer()(cell).record
+        alone = CellTrainer()(cell)
         assert found.keys() == {*alone, "batch"} and found["batch"] == len(cells)
         assert store.identity(found) == store.identity(alone) == cell.identity
         assert found["val_loss"] == pytest.approx(alone["val_loss"], abs=1e-4)
@@ -70,6 +71,29 @@ def test_a_record_of_a_batch_is_that_of_the_training_by_itself(cells, tmp_path):
         store.append(tmp_path, found)
     stored, damaged = store.read(tmp_path, ("node",))
     assert not damaged and [record["batch"] for record in stored] == [len(cells)] * len(cells)
+
+
+def test_a_batch_whose_capture_broke_spoils_the_process(cells, monkeypatch):
+    def breaking(*_):
+        raise CaptureBrokenError("out of memory")
+
+    monkeypatch.setattr(training, "train_cells", breaking)
+    with pytest.raises(SpoiledError, match="out of memory"):
+        BatchTrainer(CellTrainer())(tuple(cells))
+
+
+@pytest.mark.parametrize("device, may", [("cpu", False), ("cuda", True)])
+def test_a_batch_may_spoil_its_process_on_a_gpu_alone(device, may, recipes, tmp_path, monkeypatch):
+    told = []
+
+    def results(train, jobs, processes, *, may_spoil):
+        told.append(may_spoil)
+        return iter([])
+
+    monkeypatch.setattr(filling, "results_of", results)
+    monkeypatch.setattr(filling, "find_device", torch.device)
+    reproduce(Order(("node",), Choice(systems=("GCN",)), Execution(device, batch=2), 1, tmp_path, recipes))
+    assert told == [may]
 
 
 def test_what_cannot_be_trained_together_is_trained_by_itself(cells, monkeypatch):
@@ -84,15 +108,15 @@ def test_what_cannot_be_trained_together_is_trained_by_itself(cells, monkeypatch
     with pytest.warns(UserWarning, match="GCN: 6 trainings go one by one, vmap"):
         outcomes = BatchTrainer(CellTrainer())(tuple(cells))
     for cell, outcome in zip(cells, outcomes):
-        assert "batch" not in outcome.record
-        assert outcome.record["val_loss"] == CellTrainer()(cell).record["val_loss"]
+        assert "batch" not in outcome
+        assert outcome["val_loss"] == CellTrainer()(cell)["val_loss"]
 
 
 def test_a_network_that_meets_nan_speaks_for_itself(cells):
     wild = replace(cells[0], recipe=cells[0].recipe.replace(lr=1e20))
-    broken, *others = (outcome.record for outcome in BatchTrainer(CellTrainer())((wild, *cells[1:])))
+    broken, *others = BatchTrainer(CellTrainer())((wild, *cells[1:]))
     assert "batch" not in broken and "not finite" in (broken.get("error") or broken["guard"])
-    whole = [outcome.record for outcome in BatchTrainer(CellTrainer())(tuple(cells))][1:]
+    whole = BatchTrainer(CellTrainer())(tuple(cells))[1:]
     assert [record["val_loss"] for record in others] == [record["val_loss"] for record in whole]
 
 
@@ -109,7 +133,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(cells, monkeypatch):
     monkeypatch.setattr(training, "train_cells", train_cells)
     outcomes = BatchTrainer(CellTrainer())(tuple(cells))
     assert sizes == [6, 3, 3]
-    assert [outcome.record["batch"] for outcome in outcomes] == [3] * 6
+    assert [outcome["batch"] for outcome in outcomes] == [3] * 6
 
 
 def test_a_table_is_filled_in_batches(recipes, tmp_path):
@@ -139,7 +163,7 @@ def test_a_batch_that_is_lost_is_trained_one_by_one(recipes, tmp_path, monkeypat
 def test_poisoned_test_labels_change_no_choice_of_a_batch(recipes, tmp_path, monkeypatch):
     chosen, seen = {}, {}
     for kind in ("plain", "poisoned"):
-        tree = hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+        tree = small_tree()
         test = tree.splits[0].test[
             ~torch.isin(tree.splits[0].test, torch.cat([tree.splits[1].train, tree.splits[1].val]))
         ]
@@ -156,7 +180,7 @@ def test_poisoned_test_labels_change_no_choice_of_a_batch(recipes, tmp_path, mon
         chosen[kind] = scores, [(found.label, found.best.drawn, found.score) for found in find_best(plan, order)]
         assert all(record["test"] is None for record in records)
         cells = list_cells(read_table("node", recipes), Choice(systems=("GCN",)), Execution("cpu"))
-        seen[kind] = [outcome.record for outcome in BatchTrainer(CellTrainer())(tuple(cells))]
+        seen[kind] = BatchTrainer(CellTrainer())(tuple(cells))
     assert chosen["plain"] == chosen["poisoned"]
     # The poison works: whoever looks at the test part sees another score.
     for plain, poisoned in zip(seen["plain"], seen["poisoned"]):

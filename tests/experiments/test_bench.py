@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from hkconv.engine import measuring
 from hkconv.errors import InputError
 from hkconv.experiments import bench
 from hkconv.experiments.bench import (
@@ -181,7 +182,7 @@ def test_an_interrupt_keeps_what_was_measured(monkeypatch):
         samples["gcn"] = []
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench, "measure", one_time_then_interrupt)
+    monkeypatch.setattr(measuring, "measure", one_time_then_interrupt)
     saved = []
     document = run_layers(PLAN, lambda document: saved.append(document))
     assert document["interrupted"]

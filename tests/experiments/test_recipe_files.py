@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hkconv.data.catalog import CATALOG
 from hkconv.errors import InputError
 from hkconv.experiments.epochs import PAPER_DATASETS
-from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TRAINED_TABLES, read_table
+from hkconv.experiments.recipe_files import PAPER_SYSTEMS, RECIPES, TABLES, TRAINED_TABLES, read_table, table_names
 from hkconv.experiments.spaces import read_tuning
 from hkconv.experiments.tables import Choice, list_cells
 from hkconv.models import MODELS
@@ -73,7 +73,10 @@ def test_every_system_has_a_line():
         assert {"HKN", "HKN-direct", "HKN (views)", *GRAPH_SYSTEMS, *STRONGER} == set(recipe.systems)
         assert recipe.systems["HKN-direct"].settings == {**recipe.systems["HKN"].settings, "relative": False}
     for recipe in read_table("molecules"):
-        assert {"HKN", "HKN (views)", *GRAPH_SYSTEMS} == set(recipe.systems)
+        with_bonds = {name: f"{name} with bonds" for name in ("HKN (views)", "GCN", "GAT", "GraphSAGE", "GIN")}
+        assert {"HKN", "HKN (views)", *GRAPH_SYSTEMS, *with_bonds.values()} == set(recipe.systems)
+        for name, other in with_bonds.items():
+            assert recipe.systems[other].settings == {**recipe.systems[name].settings, "edge_attributes": True}
     for recipe in (*read_table("kernels-graph"), *read_table("kernels-node")):
         assert list(recipe.systems) == list(recipe.paper) == KERNEL_COUNTS
         assert [system.settings["kernel_size"] for system in recipe.systems.values()] == list(range(2, 10))
@@ -348,3 +351,10 @@ def test_whatever_the_files_say_only_input_errors_come_out(recipes, drawn):
                     read(table, recipes)
     finally:
         path.write_text(before)
+
+
+def test_names_of_tables():
+    assert table_names("node") == ("node",)
+    assert table_names("all") == TABLES
+    with pytest.raises(InputError, match=r"unknown table 'nodes'; did you mean 'node'\?"):
+        table_names("nodes")

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -18,9 +19,9 @@ import pytest
 import torch
 import yaml
 from optuna.trial import TrialState
-from torch_geometric.data import Data
+from small_datasets import rings_and_paths, small_tree
 
-from hkconv.data import GraphDataset, NodeDataset, Split, hierarchy
+from hkconv.data import GraphDataset, NodeDataset, Split
 from hkconv.errors import InputError
 from hkconv.experiments import studies, training, tuner
 from hkconv.experiments.pool import SPOILED, Lost
@@ -49,16 +50,16 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_tree():
+def tree_for_every_name():
     """Every recipe trains on a small tree."""
-    tree = hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=2)
+    tree = small_tree()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "load", lambda *_, **__: tree)
         yield
 
 
 @pytest.fixture(scope="module")
-def whole(small_tree, tmp_path_factory) -> Path:
+def whole(tree_for_every_name, tmp_path_factory) -> Path:
     """The folder of a search that nothing disturbed, long enough for the sampler to learn and the pruner to cut."""
     folder = tmp_path_factory.mktemp("whole")
     run(folder, 13)
@@ -66,8 +67,8 @@ def whole(small_tree, tmp_path_factory) -> Path:
 
 
 def run(folder: Path, trials: int = 6, **changes):
-    space = changes.pop("space", "grid")
-    return run_search(plan_search(QUICK.replace(out=str(folder), **changes), space), trials)
+    space, batch = changes.pop("space", "grid"), changes.pop("batch", None)
+    return run_search(plan_search(QUICK.replace(out=str(folder), **changes), space, batch=batch), trials)
 
 
 def trials_of(folder: Path) -> list[optuna.trial.FrozenTrial]:
@@ -134,43 +135,99 @@ def test_the_worst_are_cut_short(whole):
         assert reports[-1] <= trial.value
 
 
-def node_tree(labels_of_test: str) -> NodeDataset:
-    dataset = hierarchy(depth=4, children=3, num_classes=3, num_features=4, step=0.5, noise=0.3, num_splits=1)
+def count_batches(monkeypatch) -> list[int]:
+    """The sizes of batches of networks that are trained at once, from now on."""
+    sizes, train_cells = [], training.train_cells
+    monkeypatch.setattr(
+        training, "train_cells", lambda cells, *rest: sizes.append(len(cells)) or train_cells(cells, *rest)
+    )
+    return sizes
+
+
+def test_splits_trained_at_once_come_to_what_they_do_one_by_one(tmp_path, monkeypatch):
+    fixed = QUICK.replace(dropout=0.0, models=("gcn",))
+    sizes, found = count_batches(monkeypatch), {}
+    for name, batch in (("alone", None), ("together", 5), ("again", 2)):
+        plan = plan_search(fixed.replace(out=str(tmp_path / name)), fixed=("dropout",), batch=batch)
+        run_search(plan, 4)
+        found[name] = trials_of(tmp_path / name)
+    assert sizes == [2] * 8
+    for alone, together in zip(found["alone"], found["together"]):
+        assert together.params == alone.params and together.state is TrialState.COMPLETE
+        assert together.value == pytest.approx(alone.value, abs=0.05)
+        # Nothing was left to be cut short.
+        assert alone.intermediate_values and not together.intermediate_values
+    assert history(tmp_path / "together") == history(tmp_path / "again")
+
+
+def test_a_trial_may_be_cut_short_between_two_batches(tmp_path, monkeypatch):
+    tree = small_tree(num_splits=4)
+    monkeypatch.setattr(building, "load", lambda *_, **__: tree)
+    sizes = count_batches(monkeypatch)
+    run(tmp_path, 13, num_splits=4, batch=2)
+    states = [trial.state for trial in trials_of(tmp_path)]
+    assert {step for trial in trials_of(tmp_path) for step in trial.intermediate_values} == {2 * QUICK.optim.epochs}
+    assert sizes == [2] * (2 * len(states) - states.count(TrialState.PRUNED)) and TrialState.PRUNED in states
+
+
+@pytest.mark.parametrize(
+    "changes", [{"neighbors": (2, 2)}, {"precision": "bf16"}, {}], ids=["samples", "bf16", "graphs"]
+)
+def test_what_cannot_be_trained_at_once_is_searched_one_by_one(changes, tmp_path, monkeypatch):
+    if not changes:
+        monkeypatch.setattr(building, "load", lambda *_, **__: shapes("plain", num_splits=2))
+    sizes = count_batches(monkeypatch)
+    for name, batch in (("alone", 1), ("together", 5)):
+        recipe = QUICK.replace(out=str(tmp_path / name), epochs=2, num_layers=2, **changes)
+        run_search(plan_search(recipe, fixed=("num_layers",), batch=batch), 2)
+    assert not sizes and history(tmp_path / "alone") == history(tmp_path / "together")
+
+
+def test_a_split_that_meets_nan_speaks_for_itself(tmp_path, monkeypatch):
+    def broken(*arguments):
+        return [None, *train_cells(*arguments)[1:]]
+
+    train_cells = training.train_cells
+    monkeypatch.setattr(training, "train_cells", broken)
+    alone, train_cell = [], training.train_cell
+    monkeypatch.setattr(training, "train_cell", lambda cell, *rest: alone.append(cell) or train_cell(cell, *rest))
+    assert run(tmp_path, 2, batch=5).counts == {"complete": 2}
+    assert [cell.split for cell in alone] == [0, 0]
+
+
+def node_tree(labels_of_test: str, num_splits: int) -> NodeDataset:
+    """A tree with the same split so many times: another's training nodes are nobody's test nodes."""
+    dataset = small_tree(num_splits=1)
     if labels_of_test == "poisoned":
         test = dataset.splits[0].test
         dataset.graph.y[test] = (dataset.graph.y[test] + torch.randint(1, 3, test.shape)) % 3
-    return dataset
+    return replace(dataset, splits=dataset.splits * num_splits)
 
 
-def shapes(test_graphs: str) -> GraphDataset:
+def shapes(test_graphs: str, num_splits: int) -> GraphDataset:
     """Rings and paths; in the poisoned one the graphs to be tested are others altogether."""
-    generator = torch.Generator().manual_seed(1)
-    graphs = []
-    for index in range(30):
-        size = int(torch.randint(3, 8, (1,), generator=generator))
-        ring = torch.stack([torch.arange(size), (torch.arange(size) + 1) % size])
-        edges = ring if index % 2 else ring[:, :-1]
-        x = edges.flatten().bincount(minlength=size).float()[:, None]
-        y = torch.tensor([index % 2])
-        if test_graphs == "poisoned" and index >= 24:
-            x, y, edges = 3 * x, 1 - y, edges[:, :1]
-        graphs.append(Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1), y=y))
+    graphs = rings_and_paths(30)
+    for graph in graphs[24:] if test_graphs == "poisoned" else ():
+        edge = graph.edge_index[:, :1]
+        graph.x, graph.y, graph.edge_index = 3 * graph.x, 1 - graph.y, torch.cat([edge, edge.flip(0)], 1)
     split = Split(torch.arange(16), torch.arange(16, 24), torch.arange(24, 30))
-    return GraphDataset("shapes", graphs, [split], 2, "test")
+    return GraphDataset("shapes", graphs, [split] * num_splits, 2, "test")
 
 
-@pytest.mark.parametrize("make", [node_tree, shapes])
-def test_poisoned_test_data_changes_nothing(make, tmp_path, monkeypatch):
+@pytest.mark.parametrize("make, num_splits", [(node_tree, 1), (shapes, 1), (node_tree, 3)])
+def test_poisoned_test_data_changes_nothing(make, num_splits, tmp_path, monkeypatch):
+    sizes = count_batches(monkeypatch)
     for kind in ("plain", "poisoned"):
-        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind))
-        run(tmp_path / kind, 6, models=("gcn",), num_splits=1)
+        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind, num_splits))
+        run(tmp_path / kind, 6, models=("gcn",), num_splits=num_splits, batch=9)
+    assert sizes == ([3] * 12 if num_splits > 1 else [])
     assert history(tmp_path / "plain") == history(tmp_path / "poisoned")
     assert (tmp_path / "plain" / "best.yaml").read_text() == (tmp_path / "poisoned" / "best.yaml").read_text()
     # The poison works: whoever looks at the test part sees another score.
-    recipe = make_recipe(yaml.safe_load((tmp_path / "plain" / "best.yaml").read_text()))
+    recipe = make_recipe(yaml.safe_load((tmp_path / "plain" / "best.yaml").read_text())).replace(num_splits=1)
     scores = []
     for kind in ("plain", "poisoned"):
-        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind))
+        monkeypatch.setattr(building, "load", lambda *_, kind=kind, **__: make(kind, 1))
         (cell,) = train_run(recipe.replace(out=str(tmp_path / f"run-{kind}"), device="cpu")).cells
         scores.append((cell.val_loss, cell.test_loss))
     (val, test), (poisoned_val, poisoned_test) = scores

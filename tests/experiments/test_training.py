@@ -23,7 +23,7 @@ def cell(recipes):
 
 
 def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
-    record = CellTrainer()(cell).record
+    record = CellTrainer()(cell)
     with torch_threads(1):
         result = train_cell(cell.training, cell.recipe, load_dataset(cell.recipe), torch.device("cpu")).result
     assert (record["test"], record["val"]) == (result.test_metric, result.val_metric)
@@ -50,7 +50,7 @@ def test_a_record_holds_what_its_figure_rests_on(cell, tmp_path):
 
 def test_a_record_of_links_has_both_scores_and_counts_pairs(cell, tmp_path):
     on_links = replace(cell, recipe=cell.recipe.replace(task="link"))
-    record = CellTrainer()(on_links).record
+    record = CellTrainer()(on_links)
     assert record["metric"] == "ROC-AUC" and 0 < record["test_ap"] < 1
     sizes = record["split_sizes"]
     # The tree has 970 links.
@@ -82,7 +82,7 @@ def test_a_failure_is_a_record_too(cell, monkeypatch, error, reason):
         raise error
 
     monkeypatch.setattr(training, "train_cell", fail)
-    record = CellTrainer()(cell).record
+    record = CellTrainer()(cell)
     assert record["error"] == reason
     assert "test" not in record
     assert record["versions"]
@@ -101,15 +101,14 @@ def test_half_a_training_is_no_result(cell, monkeypatch):
 
 def test_data_that_cannot_be_loaded_is_no_failure_of_the_training(tmp_path):
     cell = list_cells(read_table("graph"), Choice(datasets=("ptc",)), Execution("cpu", str(tmp_path)))[0]
-    outcome = CellTrainer()(cell)
-    assert outcome.record is None
-    assert "ptc" in outcome.data_error
+    error = CellTrainer()(cell)
+    assert isinstance(error, InputError) and "ptc" in str(error)
 
 
 def test_more_splits_than_the_dataset_has(cell, monkeypatch):
     dataset = load_dataset(cell.recipe)
     monkeypatch.setattr(training, "load_dataset", lambda _: replace(dataset, splits=dataset.splits[:1]))
-    assert CellTrainer()(cell).data_error == "dataset 'tree' has 1 split(s), asked for 2"
+    assert str(CellTrainer()(cell)) == "dataset 'tree' has 1 split(s), asked for 2"
 
 
 def test_what_cannot_be_captured_is_trained_without(cell, monkeypatch):
@@ -124,13 +123,13 @@ def test_what_cannot_be_captured_is_trained_without(cell, monkeypatch):
 
     monkeypatch.setattr(training, "train_cell", refusing)
     captured = replace(cell, recipe=cell.recipe.replace(capture=True))
-    record, plain = (CellTrainer()(each).record for each in (captured, cell))
+    record, plain = (CellTrainer()(each) for each in (captured, cell))
     assert tried == [True, False, False]
     assert not record["recipe"]["capture"] and record["val"] == plain["val"]
 
 
 def test_hidden_test_data_gives_no_test_score(cell):
-    hidden, shown = (CellTrainer(test_is_hidden=value)(cell).record for value in (True, False))
+    hidden, shown = (CellTrainer(test_is_hidden=value)(cell) for value in (True, False))
     assert hidden["test"] is hidden["test_loss"] is None and shown["test"] is not None
     assert (hidden["val"], hidden["val_loss"]) == (shown["val"], shown["val_loss"])
     assert set(hidden["split_sizes"]) == {"train", "val"}

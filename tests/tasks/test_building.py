@@ -110,7 +110,7 @@ def test_every_option_of_hkn_is_reached():
     options = set(inspect.signature(HKN.__init__).parameters)
     assert set(HKNOptions.options()) <= options
     assert options - set(HKNOptions.options()) == {
-        *("self", "in_features", "num_classes", "task", "num_nodes", "backend"),
+        *("self", "in_features", "num_classes", "task", "num_nodes", "edge_dim", "backend"),
         *("hidden_dim", "num_layers", "dropout"),
     }
 
@@ -300,8 +300,8 @@ def test_graphs_train_too(tmp_path):
 def test_options_that_own_data_do_not_have(papers, tmp_path):
     with refused("protocol must be 'clean' for own data"):
         load_dataset(quick(papers, tmp_path / "run", protocol="published"))
-    with refused("must be 'node', got 'link'"):
-        load_dataset(quick(papers, tmp_path / "run", task="link"))
+    with refused("must be 'node', got 'graph'"):
+        load_dataset(quick(papers, tmp_path / "run", task="graph"))
 
 
 def test_damaged_files_of_a_run(papers, tmp_path):

@@ -37,11 +37,13 @@ def test_numbers_of_columns_keep_their_type():
 
 
 @pytest.mark.parametrize("members", [[0, 1, 2, 3, 4], [3, 1], [4, 4, 0]])
-def test_weights_stay_with_their_edges(members, dtype):
+def test_weights_and_attributes_stay_with_their_edges(members, dtype):
     graphs = made_graphs()
     for graph in graphs:
         graph.edge_weight = torch.rand(graph.edge_index.size(1))
+        graph.edge_attr = torch.rand(graph.edge_index.size(1), 2)
     made = PackedGraphs(graphs, torch.empty(0, dtype=dtype)).take(torch.tensor(members))
     expected = Batch.from_data_list([graphs[member] for member in members])
     assert torch.equal(made.edge_index, expected.edge_index)
     assert torch.equal(made.edge_weight, expected.edge_weight.to(dtype))
+    assert torch.equal(made.edge_attr, expected.edge_attr.to(dtype))

@@ -1,4 +1,5 @@
 import csv
+import json
 import os
 import re
 import sys
@@ -10,15 +11,27 @@ from own_files import write_papers
 from pyarrow import parquet
 from torch_geometric.data import Data
 
+from hkconv.data import load
 from hkconv.data.own.loading import load_own
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
-from hkconv.tasks import predict, run
-from hkconv.tasks.building import model_config
+from hkconv.tasks import building, predict, run
+from hkconv.tasks.building import find_schema, model_config
+from hkconv.tasks.evaluate import evaluate_run
 from hkconv.tasks.layerwise import all_neighbor_logits
-from hkconv.tasks.predict import Predictions, check_target, predict_run, write_predictions
+from hkconv.tasks.predict import (
+    Predictions,
+    as_csv,
+    check_target,
+    choose_training,
+    export_run,
+    predict_run,
+    write_predictions,
+)
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.run import train_run
+from hkconv.tasks.summary import Cell
+from hkconv.viz.explorer.run_scene import read_run_scene
 
 
 def refused(message):
@@ -36,12 +49,19 @@ def papers(tmp_path):
     return write_papers(tmp_path / "papers")
 
 
+def as_seen(run, x):
+    """Features on the scale of the rows that a run's only split trained on."""
+    (scaling,) = find_schema(run).scalings
+    center, factor = (torch.tensor(row, dtype=torch.float64) for row in (scaling.center, scaling.factor))
+    return ((x - center) * factor).float()
+
+
 def own_output(folder, data):
     """What the network of a run on one split says, called by hand on the dataset that was trained on."""
     network, _ = load_checkpoint(folder)
     graph = load_own(data).graph
     with torch.no_grad():
-        return network(graph.x, graph.edge_index, graph.edge_weight).double().softmax(1)
+        return network(as_seen(folder.parents[1], graph.x), graph.edge_index, graph.edge_weight).double().softmax(1)
 
 
 def test_predictions_are_the_networks_own_answers(papers, tmp_path):
@@ -78,7 +98,11 @@ def test_new_nodes_in_a_changed_graph(papers, tmp_path):
     network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
     prepared = load_own(write_papers(tmp_path / "again", more=6)).graph
     with torch.no_grad():
-        by_hand = network(prepared.x, prepared.edge_index, prepared.edge_weight).double().softmax(1)
+        by_hand = (
+            network(as_seen(tmp_path / "run", prepared.x), prepared.edge_index, prepared.edge_weight)
+            .double()
+            .softmax(1)
+        )
     torch.testing.assert_close(found.probabilities, by_hand, rtol=1e-5, atol=1e-6)
 
 
@@ -110,7 +134,7 @@ def test_hkn_predicts_on_a_changed_graph_unless_it_reads_rows_of_the_adjacency(t
     network, _ = load_checkpoint(tmp_path / "plain/hkn/split0-seed0")
     graph = load_own(new).graph
     with torch.no_grad():
-        expected = network(graph.x, graph.edge_index).double().softmax(1)
+        expected = network(as_seen(tmp_path / "plain", graph.x), graph.edge_index).double().softmax(1)
     torch.testing.assert_close(predict_run(tmp_path / "plain", str(new), device="cpu").probabilities, expected)
     trained(papers, tmp_path / "rows", models=("hkn",), structure=True, epochs=1)
     with refused("train another model, or hkn without structure"):
@@ -175,8 +199,9 @@ def test_graphs_one_by_one(tmp_path):
     network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
     for number, graph in enumerate(graphs[:7]):
         with torch.no_grad():
+            x = as_seen(tmp_path / "run", graph.x)
             alone = network(
-                graph.x, graph.edge_index, graph.edge_weight, batch=torch.zeros(4, dtype=torch.int64), batch_size=1
+                x, graph.edge_index, graph.edge_weight, batch=torch.zeros(4, dtype=torch.int64), batch_size=1
             )
         torch.testing.assert_close(found.probabilities[number], alone.double().softmax(1)[0], rtol=1e-5, atol=1e-6)
     assert found.ids == [f"g{number}" for number in range(7)] and found.classes == ("0", "1")
@@ -194,11 +219,25 @@ def test_molecules(tmp_path):
     assert (found.ids, found.predicted) == (["a", "b"], ["alcohol", "amine"])
 
 
+@pytest.mark.parametrize("name", ["hkn", "mlp"])
+def test_molecules_that_differ_in_their_bonds_alone(name, tmp_path):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    lines = [f"{'C' * (1 + number // 2)}/C=C{'/' if number % 2 else chr(92)}F,{number % 2}" for number in range(40)]
+    (tmp_path / "molecules.csv").write_text("\n".join(["smiles,label", *lines]) + "\n")
+    (tmp_path / "new.csv").write_text("smiles\nF/C=C/F\nF/C=C\\F\n")
+    for attributes in (True, False):
+        run = tmp_path / f"run-{attributes}"
+        trained(tmp_path / "molecules.csv", run, models=(name,), epochs=3, edge_attributes=attributes)
+        one, other = predict_run(run, str(tmp_path / "new.csv"), device="cpu").probabilities
+        assert torch.equal(one, other) != attributes
+
+
 def test_the_best_training_is_asked_or_that_of_a_model(papers, tmp_path):
     summary = trained(papers, tmp_path / "run", models=("mlp", "gcn"), num_splits=2, epochs=5)
     best = max(summary.cells, key=lambda result: result.val_metric)
-    assert predict_run(tmp_path / "run", str(papers)).result == best
-    assert predict_run(tmp_path / "run", str(papers), model="mlp").result.model == "mlp"
+    assert predict_run(tmp_path / "run", str(papers)).choice.result == best
+    assert predict_run(tmp_path / "run", str(papers), model="mlp").choice.result.model == "mlp"
     with refused("has no training of model 'hkn', only of mlp, gcn"):
         predict_run(tmp_path / "run", str(papers), model="hkn")
 
@@ -223,10 +262,101 @@ def test_data_that_do_not_fit(papers, tmp_path):
         predict_run(tmp_path / "run", str(other))
 
 
-def test_a_run_on_a_dataset_of_the_catalog_has_no_names_to_predict_with(tmp_path, papers):
-    trained("tree", tmp_path / "run", models=("mlp",), epochs=1)
-    with refused("was trained on dataset 'tree': prediction needs a run on own data"):
+def test_predict_export_and_explore_choose_the_same_training(tmp_path, papers):
+    """HKN where there is one, else a hyperbolic network, else whatever is best; and say what was better."""
+    out = tmp_path / "run"
+    summary = trained(papers, out, models=("gcn", "hgcn", "hkn"), num_splits=2, epochs=2)
+    for metrics in out.glob("*/*/metrics.json"):
+        stored = json.loads(metrics.read_text())
+        stored["val_metric"] = {"gcn": 0.9, "hgcn": 0.8, "hkn": 0.5}[stored["model"]] + 0.01 * stored["split"]
+        metrics.write_text(json.dumps(stored))
+    choice = choose_training(out)
+    assert choice.result.cell == Cell("hkn", 1, 0)
+    assert choice.reason == "the best of 2 trainings of hkn; gcn reached 91.0 %, predict --model gcn asks it"
+    assert str(choice).startswith("hkn split 1 seed 0, validation accuracy 51.0 %: the best of 2")
+    assert predict_run(out, device="cpu").choice == choice == export_run(out, tmp_path / "m.pt2")
+    assert read_run_scene(out).note.startswith("split 1, seed 0, validation accuracy 51.0")
+    for cell in (result.cell for result in summary.cells if result.model == "hkn"):
+        (out / cell.folder / "metrics.json").unlink()
+    assert choose_training(out).result.cell == Cell("hgcn", 1, 0)
+    assert choose_training(out, "gcn").result.cell == Cell("gcn", 1, 0)
+
+
+def test_a_run_on_a_dataset_of_the_catalog_predicts_on_it(tmp_path, papers):
+    trained("tree", tmp_path / "run", models=("mlp",), epochs=3, scale="standard")
+    with refused("was trained on dataset 'tree' and predicts on it: leave the data out"):
         predict_run(tmp_path / "run", str(papers))
+    found = predict_run(tmp_path / "run", device="cpu")
+    dataset = load("tree", num_splits=1, scale="standard")
+    network, _ = load_checkpoint(tmp_path / "run/mlp/split0-seed0")
+    with torch.no_grad():
+        expected = network(dataset.splits[0].scaling(dataset.graph.x), dataset.graph.edge_index).double().softmax(1)
+    assert torch.equal(found.probabilities, expected) and found.classes == tuple("01234567")
+    assert found.ids == [str(number) for number in range(971)]
+
+
+def test_questions_have_a_probability_of_yes_each(tmp_path, monkeypatch, questions):
+    monkeypatch.setattr(building, "load", lambda *_, **__: questions)
+    trained("tox21", tmp_path / "run", epochs=3, batch_size=8, num_splits=1)
+    found = predict_run(tmp_path / "run", device="cpu")
+    assert found.probabilities.shape == (40, 2) and found.are_answers
+    heading, *rows = as_csv(found).splitlines()
+    assert heading == "id,p_0,p_1" and len(rows) == 40
+    network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
+    first = questions.graphs[0]
+    x = torch.nn.functional.one_hot(first.x[:, 0].long(), 3).float()
+    with torch.no_grad():
+        logits = network(x, first.edge_index, batch=torch.zeros(len(x), dtype=torch.int64), batch_size=1)[0]
+    expected = torch.stack([logits[1] - logits[0], logits[3] - logits[2]]).double().sigmoid()
+    torch.testing.assert_close(found.probabilities[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_on_own_data_of_an_earlier_version_is_read_as_what_it_was(papers, tmp_path):
+    """It had features as they are, and no missing values."""
+    out = tmp_path / "run"
+    trained(papers, out, scale="none", epochs=3)
+    expected = predict_run(out, str(papers), device="cpu").probabilities
+    for name, later in (("data.json", ("scalings", "notes")), ("recipe.json", ("scale", "missing"))):
+        stored = json.loads((out / name).read_text())
+        stored = {key: value for key, value in stored.items() if key not in later}
+        if name == "data.json":
+            names = [{key: feature[key] for key in ("name", "categories")} for feature in stored["features"]]
+            stored |= {"format_version": 1, "features": names}
+        (out / name).write_text(json.dumps(stored))
+    assert torch.equal(predict_run(out, str(papers), device="cpu").probabilities, expected)
+    assert all(entry.agrees for entry in evaluate_run(out))
+    nodes = (papers / "nodes.csv").read_text()
+    (papers / "nodes.csv").write_text(re.sub(r"paper 3,[^,]*,", "paper 3,,", nodes))
+    with refused("nodes.csv: values are missing in age 1"):
+        predict_run(out, str(papers))
+
+
+def test_links_from_a_file_of_edges_alone(tmp_path):
+    """Two cliques that lack a few links: these are the likeliest."""
+    pairs = [(f"{side}{i}", f"{side}{j}") for side in "äb" for i in range(16) for j in range(i)]
+    missing = {("ä9", "ä3"), ("b7", "b2"), ("b12", "b0"), ("ä14", "ä5")}
+    lines = [f"{one},{other}" for one, other in pairs if (one, other) not in missing]
+    (tmp_path / "edges.csv").write_text("\n".join(["source,target", *lines]) + "\n", encoding="utf-8")
+    settings = {"models": ("gcn",), "epochs": 150, "hidden_dim": 16, "dropout": 0.0, "num_layers": 1}
+    summary = trained(tmp_path / "edges.csv", tmp_path / "run", **settings)
+    assert summary.dataset["task"] == "link" and summary.models[0].test.mean > 0.9
+    found = predict_run(tmp_path / "run", device="cpu")
+    listed = {frozenset(line.split(",")) for line in lines}
+    predicted = [frozenset(pair) for pair in zip(found.ids, found.targets)]
+    assert not listed & set(predicted) and len(set(predicted)) == 32 * 31 // 2 - len(lines)
+    assert {frozenset(pair) for pair in missing} <= set(predicted[:20])
+    assert (found.probabilities[:-1] >= found.probabilities[1:]).all()
+    assert as_csv(found).startswith("source,target,p\n")
+    assert all(entry.agrees for entry in evaluate_run(tmp_path / "run"))
+
+
+def test_links_of_tables_with_nodes(tmp_path):
+    papers = write_papers(tmp_path / "papers")
+    summary = trained(papers, tmp_path / "run", task="link", epochs=2)
+    assert summary.dataset["task"] == "link" and summary.dataset["num_features"] == 4
+    assert len(predict_run(tmp_path / "run", str(papers), device="cpu").targets) > 100
+    with refused("direction must be 'both' for the link task"):
+        trained(papers, tmp_path / "other", task="link", direction="in")
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -127,11 +128,10 @@ def test_text_is_read_as_a_person_means_it():
         ("task", "regression", "node or graph or link or none"),
         ("models", [], "different names from hkn, mlp, gcn"),
         ("models", ["hkn", "hkn"], "different names"),
-        ("models", "transformer", "different names"),
         ("models", [1], "different names"),
         ("dataset", 5, "the name of a dataset"),
         ("out", "", "a folder or none"),
-        ("log", "tensorbord", "different names from tensorboard, wandb, mlflow"),
+        ("log", "wandb,wandb", "different names from tensorboard, wandb, mlflow"),
     ],
 )
 def test_a_value_that_cannot_be(key, value, accepted):
@@ -139,6 +139,21 @@ def test_a_value_that_cannot_be(key, value, accepted):
         make_recipe({key: value})
     assert repr(value) in str(caught.value)
     assert "none or none" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("models", "GCN", "unknown model 'GCN'; did you mean 'gcn'? accepted: hkn, mlp, gcn, "),
+        ("models", ["hkn", "GloGNN+"], "unknown model 'GloGNN+'; did you mean 'glognn"),
+        ("models", "transformer", "unknown model 'transformer'; accepted: hkn, mlp, "),
+        ("log", "tensorbord", "unknown logger 'tensorbord'; did you mean 'tensorboard'? accepted: tensorboard, wandb"),
+        ("protocol", "Clean", "protocol must be clean or published, got 'Clean'; did you mean 'clean'?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(key, value, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_recipe({key: value})
 
 
 def test_neighbours_as_text_as_a_list_and_back():

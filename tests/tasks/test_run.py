@@ -237,6 +237,13 @@ def test_a_recipe_of_the_first_release_is_read_as_what_it_was(tmp_path):
     assert {**found.flat(), "out": None} == {**kept, **first_release.ADDED, "direction": "in"}
 
 
+def test_a_run_from_before_attributes_of_edges_goes_on_without_them(tmp_path):
+    stored = make_recipe().flat()
+    assert stored.pop("edge_attributes") is True
+    (tmp_path / "recipe.json").write_text(json.dumps(stored))
+    assert read_recipe(tmp_path).data.edge_attributes is False
+
+
 @pytest.mark.parametrize("name, value", [("root", True), ("directions", True), ("attention", "distance")])
 def test_a_run_with_an_option_that_is_gone_is_refused_unless_it_is_of_baselines(tmp_path, name, value):
     path = tmp_path / "recipe.json"

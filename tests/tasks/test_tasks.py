@@ -4,7 +4,7 @@ from itertools import chain
 import pytest
 import torch
 import torch_geometric.typing as pyg
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.loader import NeighborLoader
 
 from hkconv.data import GraphDataset, Split
@@ -14,9 +14,11 @@ from hkconv.data.preparation import write_out
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
 from hkconv.models import GCN, MLP, create
+from hkconv.tasks.building import model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.metrics import mean_average_precision, mean_roc_auc
-from hkconv.tasks.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, SampledNodeTask, make_task
+from hkconv.tasks.recipe import make_recipe
+from hkconv.tasks.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, SampledNodeTask, graph_inputs, make_task
 
 
 class Constant(torch.nn.Module):
@@ -254,6 +256,51 @@ def test_weights_of_edges_reach_the_networks_of_a_graph_task(molecules, name):
         for graph in graphs
     ]
     torch.testing.assert_close(found, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["hkn", "hkn-flat", "gcn", "gat", "graphsage", "gin"])
+@pytest.mark.parametrize("columns", [None, 5])
+def test_attributes_of_edges_reach_the_networks_of_a_graph_task(molecules, name, columns):
+    for graph in molecules.graphs:
+        graph.x, graph.edge_attr = torch.randn(graph.num_nodes, 1), torch.rand(graph.edge_index.size(1), 2)
+        if columns is not None:
+            graph.edge_attr = torch.stack([torch.arange(graph.edge_index.size(1)) % 2, graph.edge_index[1] % 3 + 2], 1)
+    dataset = replace(molecules, num_edge_columns=columns)
+    recipe = make_recipe(models=[name], hidden_dim=8)
+    model = create(name, **model_config(recipe, name, dataset))
+    assert model_config(recipe, name, dataset)["edge_dim"] == (columns or 2)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    found, _ = make_task(dataset, dataset.splits[0], next(model.parameters())).answers(model, "test")
+    for logits, member in zip(found, dataset.splits[0].test.tolist()):
+        graph = dataset.graphs[member]
+        attr = graph.edge_attr if columns is None else torch.nn.functional.one_hot(graph.edge_attr, 5).sum(1).float()
+        batch = {"batch": torch.zeros(graph.num_nodes).long(), "batch_size": 1}
+        alone = model(graph.x, graph.edge_index, edge_attr=attr, **batch)
+        torch.testing.assert_close(logits, alone[0], rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(alone, model(graph.x, graph.edge_index, edge_attr=0 * attr, **batch), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gcnii", "gmt", "hgcn", "hybonet", "wlhn", "h2h-gcn"])
+def test_other_systems_have_the_mean_attributes_of_incoming_edges_as_features(molecules, name):
+    for graph in molecules.graphs:
+        graph.edge_attr = torch.rand(graph.edge_index.size(1), 2)
+    config = model_config(make_recipe(models=[name], hidden_dim=8), name, molecules)
+    assert config["in_features"] == 3 and "edge_dim" not in config
+    model = create(name, **config)
+    found, _ = make_task(molecules, molecules.splits[0], next(model.parameters())).answers(model, "test")
+    for logits, member in zip(found, molecules.splits[0].test.tolist()):
+        graph = molecules.graphs[member]
+        means = [graph.edge_attr[graph.edge_index[1] == node].mean(0) for node in range(graph.num_nodes)]
+        x, batch = torch.cat([graph.x, torch.stack(means)], dim=1), torch.zeros(graph.num_nodes).long()
+        torch.testing.assert_close(logits, model(x, graph.edge_index, batch=batch, batch_size=1)[0])
+
+
+def test_a_node_without_edges_has_attributes_of_zero():
+    graph = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]), edge_attr=torch.ones(1, 3))
+    batch = Batch.from_data_list([graph])
+    x = graph_inputs(Constant(2), batch, (None, None), torch.float64)["x"]
+    assert x.tolist() == [[1, 0, 0, 0], [1, 1, 1, 1]] and x.dtype == torch.float64
 
 
 def test_graph_task_evaluates_whole_parts(molecules):
