@@ -54,6 +54,7 @@ class CellFigures:
         failures: how many gave no score.
         overlap: mean shares of members that parts of the split have in common, empty where they have none.
         test_to_train: members of a test set for each of a training set; None where the records do not say.
+        precisions: of links the average precision of the test part, as ``tests``; empty where a record has none.
     """
 
     model: str
@@ -67,6 +68,7 @@ class CellFigures:
     failures: int
     overlap: dict[str, float]
     test_to_train: float | None
+    precisions: dict[int, float]
 
     @property
     def complete(self) -> bool:
@@ -92,6 +94,7 @@ class Collected:
         cells: the figures by place; a cell whose trainings all failed has no scores.
         failures: the records that gave no score, those of recipes that are shown.
         outdated: places whose records are all of another recipe than the planned one.
+        missing: planned places without a record.
         retired: by table, the systems on record that none of its recipes plans any more.
         superseded: how many records of other recipes there are under a name that is shown.
         repeated: how many further records of a training there are.
@@ -100,6 +103,7 @@ class Collected:
     cells: dict[CellKey, CellFigures]
     failures: list[Record]
     outdated: list[CellKey]
+    missing: list[CellKey]
     retired: dict[str, list[str]]
     superseded: int
     repeated: int
@@ -136,6 +140,7 @@ def collect_cells(records: Iterable[Record], plan: Iterable[Record] = ()) -> Col
         cells={place: _figures(place, found, counts[place]) for place, found in trainings.items()},
         failures=[record for found in trainings.values() for record in found.values() if has_failed(record)],
         outdated=[place for place in chosen if place in planned and planned[place][0] not in groups[place]],
+        missing=[place for place in planned if place not in groups],
         retired=_retired(groups, planned),
         superseded=len(records) - sum(map(len, chosen.values())),
         repeated=sum(map(len, chosen.values())) - sum(map(len, trainings.values())),
@@ -311,6 +316,7 @@ def _figures(place: CellKey, trainings: dict[tuple[int, int], Record], planned: 
     scored = {key: record for key, record in trainings.items() if not has_failed(record)}
     first = next(iter((scored or trainings).values()))
     splits = {split for split, _ in scored}
+    has_precisions = all(record.get("test_ap") is not None for record in scored.values())
 
     def by_unit(values: dict[tuple[int, int], float]) -> dict[int, float]:
         if len(splits) == 1:
@@ -329,6 +335,7 @@ def _figures(place: CellKey, trainings: dict[tuple[int, int], Record], planned: 
         failures=len(trainings) - len(scored),
         overlap=_overlap(trainings.values()),
         test_to_train=_test_to_train(scored.values()),
+        precisions=by_unit({key: record["test_ap"] for key, record in scored.items()}) if has_precisions else {},
     )
 
 

@@ -17,6 +17,8 @@ from scipy.special import stdtr, stdtrit
 # shares of at most a million members is at least 1e-6.
 DIGITS = 9
 CONFIDENCE = 0.95
+# A difference with a smaller corrected p is called one beyond chance.
+CHANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class PairedTest:
     p_corrected: float | None
     p_plain: float
     p_ranks: float
+
+    @property
+    def beyond_chance(self) -> bool:
+        """True if the corrected p says that there is a difference; without a correction nothing does."""
+        return self.p_corrected is not None and self.p_corrected < CHANCE
 
 
 def paired_test(first: Sequence[float], second: Sequence[float], test_to_train: float | None = None) -> PairedTest:

@@ -1,39 +1,26 @@
-"""Tables of the report: every figure of a table, HKN against its baselines and the paper, ablations, trials."""
+"""Tables of the report: every figure of a table, HKN against the paper, ablations, trials."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import cast
 
 from hkconv.data.catalog import CATALOG
 from hkconv.experiments import store
 from hkconv.experiments.store import RUNTIME, TUNING
 from hkconv.experiments.store import Record as StoredRecord
-from hkconv.report.collect import CLEAN, HKN, HKN_LABEL, PUBLISHED, CellFigures, Grid, natural_order, scaled
-from hkconv.report.render import Block, Bold, Heading, Items, Table, Text
-from hkconv.report.statistics import paired_test, rounded
+from hkconv.report.collect import CLEAN, HKN, PUBLISHED, CellFigures, Grid, natural_order, scaled
+from hkconv.report.render import Block, Bold, Heading, Table, Text
 from hkconv.tasks.summary import Spread
 
 NOTHING = "–"
 
-CAUTION = (
-    "HKN against the best baseline. Chosen by validation are HKN's variant and the baseline with the highest mean "
-    "validation score under the clean protocol, complete cells only; test scores have no part in it. The difference "
-    "is HKN's test score minus the baseline's, in percentage points, paired over the same splits. Splits of a "
-    "dataset share members, so the paired t test and Wilcoxon's signed-rank test (exact, two-sided) are optimistic. "
-    "The corrected p and the 95 % interval are those of the corrected resampled t test of Nadeau and Bengio (2003), "
-    "with the sizes of test and training set; an interval marked 'plain' has no correction, because the records do "
-    "not have these sizes or the pairs are seeds of one split. No p is adjusted for the number of datasets. In bold "
-    "the highest mean test score, seen after the fact: nobody could have chosen it."
-)
+TrialCounts = Mapping[tuple[str, str], str]
+
 WHOLE = "HKN"
 PARTS_EXPLANATION = (
     "Validation score of each variant minus that of HKN, in percentage points, the mean over their splits; "
     "complete cells only. Bold where all splits agree whether it is better or worse; the last two columns count those. "
     "With three splits, one dataset in eight is 'better on all' by chance alone, and one in eight worse."
 )
-DATASETS = ("cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor")
-OURS = ("HKN+", "HKN")
-FOR_SCALE = ("MLP", "GCN")
 TUNING_EXPLANATION = (
     "What `hkconv tune` tried, on splits whose test part is hidden: '16 x 3' is 16 settings on three splits each. The "
     "settings with the highest mean validation score are those of the tables. All trials on record count, those of "
@@ -45,21 +32,20 @@ def figures_table(grid: Grid) -> Table:
     """All figures of a grid; rows that would be empty are left out. Bold is the best complete clean cell."""
     rows: list[tuple[str | Bold, ...]] = []
     best = {dataset: None if grid.quick else grid.best(dataset) for dataset in grid.datasets}
+    quick = ", quick" if grid.quick else ""
     # A protocol is a way to divide a dataset, and a time does not depend on it.
-    clean_name = "ours" if grid.table == RUNTIME else CLEAN
-    label = ", quick" if grid.quick else ""
+    ours = ("ours" if grid.table == RUNTIME else CLEAN) + quick
     for variant in grid.variants:
         clean = [cell_text(grid.table, grid.cell(dataset, CLEAN, variant)) for dataset in grid.datasets]
         kinds: dict[str, Sequence[str | Bold]] = {
             "paper": [_paper_text(grid, dataset, variant) for dataset in grid.datasets],
-            PUBLISHED: [cell_text(grid.table, grid.cell(dataset, PUBLISHED, variant)) for dataset in grid.datasets],
-            CLEAN: [Bold(text) if best[name] == variant else text for name, text in zip(grid.datasets, clean)],
+            PUBLISHED + quick: [cell_text(grid.table, grid.cell(name, PUBLISHED, variant)) for name in grid.datasets],
+            ours: [Bold(text) if best[name] == variant else text for name, text in zip(grid.datasets, clean)],
+            f"{ours}, AP": [_precision_text(grid.cell(dataset, CLEAN, variant)) for dataset in grid.datasets],
         }
         filled = [kind for kind, texts in kinds.items() if any(text != NOTHING for text in texts)]
-        for kind in filled:
-            shown = {"paper": "paper", PUBLISHED: PUBLISHED + label, CLEAN: clean_name + label}[kind]
-            rows.append((variant if kind == filled[0] else "", shown, *kinds[kind]))
-    head = ("system", "", *(_column_title(grid, dataset) for dataset in grid.datasets))
+        rows += [(variant if kind == filled[0] else "", kind, *kinds[kind]) for kind in filled]
+    head = ("system", "", *(column_title(grid, dataset) for dataset in grid.datasets))
     return Table(head, (*rows, *_overlaps(grid)))
 
 
@@ -72,6 +58,12 @@ def cell_text(table: str, cell: CellFigures | None) -> str:
     if table == RUNTIME:
         return spread_text(table, scaled(cell.test, 1000))
     return f"{spread_text(table, scaled(cell.test, 100))} ({count_text(cell)})"
+
+
+def _precision_text(cell: CellFigures | None) -> str:
+    if cell is None or not cell.precisions:
+        return NOTHING
+    return spread_text("", scaled(Spread.of(list(cell.precisions.values())), 100))
 
 
 def count_text(cell: CellFigures) -> str:
@@ -107,7 +99,8 @@ def _paper_text(grid: Grid, dataset: str, variant: str) -> str:
     return spread_text(grid.table, scaled(figure, 1000 if grid.table == RUNTIME else 1))
 
 
-def _column_title(grid: Grid, dataset: str) -> str:
+def column_title(grid: Grid, dataset: str) -> str:
+    """Name of a dataset, with its metric where that is not the accuracy."""
     metrics = {cell.metric for place, cell in grid.cells.items() if place.dataset == dataset}
     others = sorted(metrics - {"accuracy", ""})
     return f"{dataset} ({', '.join(others)})" if others and grid.table != RUNTIME else dataset
@@ -151,89 +144,6 @@ def against_paper(grid: Grid) -> list[Block]:
     return [Heading("The paper's HKN and ours under the published protocol", 3), Table(head, tuple(rows))]
 
 
-def against_baselines(grid: Grid) -> list[Block]:
-    """HKN's best variant by validation against the best baseline by validation, where a dataset has both."""
-    rows: list[tuple[str | Bold, ...]] = []
-    verdicts, left_out = [], []
-    for dataset in grid.datasets:
-        column, complete = grid.column(dataset, CLEAN), grid.complete(dataset)
-        if not _baselines(column):
-            continue
-        missing = [f"{variant} ({count_text(column[variant])})" for variant in column if variant not in complete]
-        if missing:
-            left_out.append(f"{dataset}: not complete and left out of the choice: {', '.join(missing)}")
-        baselines = _baselines(complete)
-        ours = {variant: cell for variant, cell in complete.items() if variant not in baselines}
-        if ours and baselines:
-            mine, yours = _best_by_validation(ours), _best_by_validation(baselines)
-            rows.append((dataset, *_system(mine, ours), *_system(yours, baselines)))
-            rows[-1] += (*_test_texts(ours[mine], baselines[yours]), _highest_text(grid, dataset, complete))
-            verdicts.append(_verdict(dataset, mine, ours[mine], baselines))
-    notes = [Items((*verdicts, *left_out))] if verdicts or left_out else []
-    title = Heading("HKN against the best baseline under the clean protocol", 3)
-    if not rows:
-        return [title, Text("No dataset has a complete HKN and a complete baseline yet."), *notes] if notes else []
-    head = (
-        *("dataset", "HKN by validation", "validation", "test"),
-        *("baseline by validation", "validation", "test"),
-        *("difference", "95 % interval", "p corrected", "p paired t", "p Wilcoxon", "pairs", "highest mean test score"),
-    )
-    return [title, Table(head, tuple(rows)), *notes]
-
-
-def _baselines(cells: Mapping[str, CellFigures]) -> dict[str, CellFigures]:
-    return {variant: cell for variant, cell in cells.items() if cell.model != HKN}
-
-
-def _best_by_validation(cells: Mapping[str, CellFigures]) -> str:
-    return max(cells, key=lambda variant: cells[variant].val.mean)
-
-
-def _system(variant: str, cells: Mapping[str, CellFigures]) -> tuple[str, str, str]:
-    cell = cells[variant]
-    return variant, f"{100 * cell.val.mean:.2f}", f"{100 * cell.test.mean:.2f}"
-
-
-def _highest_text(grid: Grid, dataset: str, complete: Mapping[str, CellFigures]) -> Bold:
-    # There are complete cells, or there were no contest.
-    best = cast(str, grid.best(dataset))
-    return Bold(f"{best} {100 * complete[best].test.mean:.2f}")
-
-
-def _test_texts(ours: CellFigures, theirs: CellFigures) -> tuple[str, ...]:
-    """Difference, interval, the three p and the number of pairs."""
-    over_seeds = ours.splits == 1
-    shared = sorted(ours.tests.keys() & theirs.tests.keys())
-    if len(shared) < 2 or over_seeds != (theirs.splits == 1):
-        return (signed(100 * (ours.test.mean - theirs.test.mean), 2), *[NOTHING] * 4, "too few")
-    # Seeds of one split are no resampling of the data, so there is nothing to correct.
-    ratio = None if over_seeds else ours.test_to_train
-    found = paired_test([ours.tests[unit] for unit in shared], [theirs.tests[unit] for unit in shared], ratio)
-    correction = ", plain" if found.p_corrected is None else ""
-    return (
-        signed(100 * found.difference, 2),
-        f"{signed(100 * found.low, 2)} to {signed(100 * found.high, 2)}{correction}",
-        NOTHING if found.p_corrected is None else _p(found.p_corrected),
-        _p(found.p_plain),
-        _p(found.p_ranks),
-        f"{found.pairs} {'seeds' if over_seeds else 'splits'}",
-    )
-
-
-def _verdict(dataset: str, mine: str, ours: CellFigures, baselines: Mapping[str, CellFigures]) -> str:
-    ahead = {variant: rounded(cell.test.mean - ours.test.mean) for variant, cell in baselines.items()}
-    ahead = {variant: distance for variant, distance in ahead.items() if distance > 0}
-    if not ahead:
-        return f"{dataset}: {mine} is at or above every baseline in mean test score ({len(baselines)} compared)"
-    ordered = sorted(ahead.items(), key=lambda item: -item[1])
-    listed = ", ".join(f"{variant} by {100 * distance:.2f}" for variant, distance in ordered)
-    return f"{dataset}: {mine} is below {len(ahead)} of {len(baselines)} baselines in mean test score: {listed}"
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
 def validation_of_parts(grid: Grid) -> list[Block]:
     """A table of ablations as differences to :data:`WHOLE`; nothing where no dataset has that and a variant of it."""
     differences = {
@@ -272,65 +182,33 @@ def _agreed(column: list[float]) -> str | None:
     return "better" if min(column) > 0 else "worse" if max(column) < 0 else None
 
 
-def short_table(grid: Grid, datasets: Sequence[str] = DATASETS) -> Table:
-    """Clean test scores of complete cells; a cell that is not complete is left out.
-
-    Beside HKN there are the baselines that lead the others in mean test score on one of the datasets at least, and two
-    plain ones. The last row counts how many baselines a lead is over. Bold is the highest of all systems, and only
-    where every baseline is complete: one that is missing might be higher.
-
-    Args:
-        grid: the node table.
-        datasets: its columns.
-
-    Returns:
-        Systems down, datasets across.
-    """
-    baselines = [variant for variant in grid.variants if not HKN_LABEL.match(variant)]
-    complete = {dataset: grid.complete(dataset) for dataset in datasets}
-    leaders = {_leader(cells, baselines) for cells in complete.values()}
-    counts = {dataset: sum(variant in cells for variant in baselines) for dataset, cells in complete.items()}
-    best = {dataset: grid.best(dataset) if counts[dataset] == len(baselines) else None for dataset in datasets}
-
-    def cell(dataset: str, variant: str) -> str | Bold:
-        figures = complete[dataset].get(variant)
-        if figures is None:
-            return NOTHING
-        text = spread_text(grid.table, scaled(figures.test, 100))
-        return Bold(text) if best[dataset] == variant else text
-
-    shown = [*OURS, *(variant for variant in baselines if variant in leaders or variant in FOR_SCALE)]
-    rows = [(variant, *(cell(dataset, variant) for dataset in datasets)) for variant in shown]
-    totals = ("complete baselines", *(f"{counts[dataset]} of {len(baselines)}" for dataset in datasets))
-    return Table(("", *datasets), (*rows, totals))
-
-
-def _leader(cells: dict[str, CellFigures], baselines: Iterable[str]) -> str | None:
-    present = [variant for variant in baselines if variant in cells]
-    return max(present, key=lambda variant: cells[variant].test.mean, default=None)
-
-
-def tuning_section(table: str, records: Iterable[StoredRecord]) -> list[Block]:
-    """Describe how the systems of a table were tuned; nothing where none was.
+def count_trials(table: str, records: Iterable[StoredRecord]) -> TrialCounts:
+    """Count the trials of a table's systems.
 
     Args:
         table: name of the table.
         records: trials, of this table and others.
+
+    Returns:
+        Trials, splits and failures in words, by dataset (with its protocol where that is not the clean one) and system.
     """
     groups: dict[tuple[str, str], list[StoredRecord]] = {}
     for record in records:
         if record["table"] == TUNING + table:
             groups.setdefault((_trials_column(record), record["variant"]), []).append(record)
-    if not groups:
+    return {key: _count_trials(found) for key, found in groups.items()}
+
+
+def tuning_section(counts: TrialCounts) -> list[Block]:
+    """Describe how the systems of a table were tuned; nothing where none was."""
+    if not counts:
         return []
     order = list(CATALOG)
-    columns = sorted({column for column, _ in groups}, key=lambda name: (order.index(name.partition(",")[0]), name))
+    columns = sorted({column for column, _ in counts}, key=lambda name: (order.index(name.partition(",")[0]), name))
     systems = sorted(
-        {system for _, system in groups}, key=lambda label: (label.startswith("HKN"), natural_order(label))
+        {system for _, system in counts}, key=lambda label: (label.startswith("HKN"), natural_order(label))
     )
-    rows = tuple(
-        (system, *(_count_trials(groups.get((column, system), [])) for column in columns)) for system in systems
-    )
+    rows = tuple((system, *(counts.get((column, system), NOTHING) for column in columns)) for system in systems)
     return [Heading("Trials of each system", 3), Text(TUNING_EXPLANATION), Table(("system", *columns), rows)]
 
 
@@ -339,8 +217,6 @@ def _trials_column(record: StoredRecord) -> str:
 
 
 def _count_trials(records: list[StoredRecord]) -> str:
-    if not records:
-        return NOTHING
     trials = {store.training_identity({**record, "split": 0}) for record in records}
     splits = {record["split"] for record in records}
     failed = len(store.failed(records))

@@ -91,6 +91,17 @@ def test_what_is_on_record_and_in_no_plan_of_its_table_is_retired():
     assert collect_cells(planned + gone + elsewhere, planned + gone).retired == {}
 
 
+def test_what_is_planned_and_not_on_record_is_missing():
+    other = made_cell([0.6], variant="GCN", model="gcn")
+    assert collect_cells(made_cell([0.5]), made_cell([0.5]) + other).missing == [HERE._replace(variant="GCN")]
+
+
+def test_average_precision_is_there_where_every_record_has_it():
+    first, second = made_record(test_ap=0.8, seed=0), made_record(test_ap=0.9, seed=1)
+    assert only(collect_cells([first, second])).precisions == {0: 0.8, 1: 0.9}
+    assert only(collect_cells([first, made_record(seed=1)])).precisions == {}
+
+
 def test_where_it_ran_is_no_other_recipe():
     first = made_record(split=0, recipe=recipe_with(device="cpu", num_splits=1))
     second = made_record(split=1, recipe=recipe_with(device="cuda", num_splits=10, data="/elsewhere"))

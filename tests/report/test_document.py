@@ -5,6 +5,7 @@ import pytest
 from made_records import made_cell, made_failure, made_record
 
 from hkconv.errors import InputError
+from hkconv.report.contest import SUMMARY
 from hkconv.report.document import OWN_TABLES, TITLES, build_report, draw_plots, write_report
 from hkconv.report.render import as_html, as_markdown
 
@@ -31,7 +32,7 @@ def sections(text):
 def test_every_table_has_its_section_with_or_without_results():
     found = sections(as_markdown(build_report(RECORDS, paper=PAPER)))
     of_paper = [title for table, title in TITLES.items() if table not in OWN_TABLES]
-    assert list(found) == [*of_paper, "Failures", "Provenance"]
+    assert list(found) == [SUMMARY, *of_paper, "Failures", "Provenance"]
     assert "| HKN | paper | 90.94 ± 0.66 |" in found[TITLES["node"]]
     assert "|  | clean | **80.00 ± 10.00 (3)** |" in found[TITLES["node"]]
     assert "| HKN | GCN" not in found[TITLES["graph"]]
@@ -48,7 +49,7 @@ def test_links_have_a_section_once_there_is_a_record_of_them():
     found = sections(as_markdown(build_report(records, paper=paper)))[TITLES["links"]]
     assert "| system |  | airport (ROC-AUC) |" in found
     assert "| HGCN | paper | 96.40 ± 0.10 |" in found
-    assert "| HKN | clean | **85.00 ± 7.07 (2)** |" in found
+    assert "| HKN | clean | **85.00 ± 7.07 (2)** |\n|  | clean, AP | 90.00 ± 0.00 |" in found
     assert "airport: HKN is at or above every baseline" in found
 
 
