@@ -1,16 +1,18 @@
 """The paths of the server, what each takes and gives, and how errors become responses."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
@@ -66,7 +68,7 @@ class Worker:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-RUN, SCHEMA = "/run", "/openapi.json"
+RUN, SCHEMA, DOCS = "/run", "/openapi.json", ("/", "/docs")
 JSON = "application/json"
 BODY_REFUSALS = (400, 408, 413, 415, 422, 503)
 REFUSALS = {
@@ -132,7 +134,7 @@ def create_app(service: NodeService | GraphService, limits: Limits, token: str |
         yield
         worker.close()
 
-    # FastAPI's pages of documentation would fetch scripts from elsewhere.
+    # FastAPI's pages of documentation would fetch scripts from elsewhere; there is one of our own.
     app = FastAPI(openapi_url=SCHEMA, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     offers = list_offers(service, limits)
     is_locked = token is not None
@@ -142,7 +144,8 @@ def create_app(service: NodeService | GraphService, limits: Limits, token: str |
     _add_error_handlers(app, [offer.path for offer in offers])
     document = _describe(app, service, offers)
     app.openapi = lambda: document  # type: ignore[method-assign]
-    paths = {RUN, SCHEMA, HEALTH, METRICS, *(offer.path for offer in offers)}
+    _add_page(app, _page(document), is_locked)
+    paths = {RUN, SCHEMA, HEALTH, METRICS, *DOCS, *(offer.path for offer in offers)}
     app.add_middleware(Gate, limits=limits, token=token, metrics=metrics, paths=paths)
     return app
 
@@ -198,6 +201,46 @@ def _add_reports(app: FastAPI, service: NodeService | GraphService, metrics: Met
         return run
 
 
+def _add_page(app: FastAPI, page: str, is_locked: bool) -> None:
+    for path in DOCS:
+        app.get(path, include_in_schema=False, dependencies=_lock(is_locked))(lambda: HTMLResponse(page))
+
+
+def _page(document: dict[str, Any]) -> str:
+    """The paths of a document of OpenAPI for people, as a page that fetches nothing."""
+    rows = [
+        f"<tr><td>{method.upper()}</td><td>{_linked(method, path)}</td><td>{escape(entry['summary'])}</td></tr>"
+        for path, methods in document["paths"].items()
+        for method, entry in methods.items()
+    ]
+    schemas = document["components"]["schemas"]
+    title, about = (escape(document["info"][name]) for name in ("title", "description"))
+    bodies = [
+        f"<h2>POST {escape(path)}</h2><pre>{escape(json.dumps(_resolved(body, schemas), indent=2))}</pre>"
+        for path, methods in document["paths"].items()
+        if "post" in methods
+        for body in [methods["post"]["requestBody"]["content"][JSON]["schema"]]
+    ]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><h1>{title}</h1><p>{about}</p>'
+        f"<table>{''.join(rows)}</table><p>Bodies are JSON, as below; {_linked('get', SCHEMA)} has every part of them "
+        f"and of the answers.</p>{''.join(bodies)}</html>"
+    )
+
+
+def _resolved(part: Any, schemas: dict[str, Any]) -> Any:
+    """A part of a schema with what it refers to in its place; none of ours refers to itself."""
+    if isinstance(part, dict) and "$ref" in part:
+        return _resolved(schemas[part["$ref"].rpartition("/")[2]], schemas)
+    if isinstance(part, dict):
+        return {key: _resolved(value, schemas) for key, value in part.items()}
+    return [_resolved(value, schemas) for value in part] if isinstance(part, list) else part
+
+
+def _linked(method: str, path: str) -> str:
+    return f'<a href="{escape(path)}">{escape(path)}</a>' if method == "get" else escape(path)
+
+
 def _add_error_handlers(app: FastAPI, paths: list[str]) -> None:
     offered = " and ".join(f"POST {path}" for path in paths)
 
@@ -237,7 +280,7 @@ def _lock(is_locked: bool) -> list[Any]:
 
 def _describe(app: FastAPI, service: NodeService | GraphService, offers: list[Offer]) -> dict[str, Any]:
     """The OpenAPI document, with the bodies that FastAPI does not read."""
-    result = service.predictor.result
+    result = service.predictor.choice.result
     document = get_openapi(
         title=f"hkconv: {service.schema.name}",
         version=__version__,

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypedDict
 
+from hkconv.data.own.features import BOOLEAN, DATE, UNUSED, Feature
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
 from hkconv.data.own.tables import cell_text
@@ -96,11 +97,14 @@ def _features(schema: Schema) -> Any:
         return _list(float, min_length=schema.num_features, max_length=schema.num_features)
     # A node's degree is counted here.
     asked = [feature for feature in schema.features if (schema.kind, feature.name) != (TU_FORMAT, DEGREE)]
-    types = {
-        feature.name: float if feature.categories is None else Literal[feature.categories]  # type: ignore[valid-type]
-        for feature in asked
-    }
-    return _object("Features", types)
+    return _object("Features", {feature.name: _feature(feature) for feature in asked})
+
+
+def _feature(feature: Feature) -> Any:
+    """The value of a feature: a name, which nothing follows from, may be left out."""
+    if feature.categories is not None:
+        return Literal[feature.categories]
+    return {None: float, BOOLEAN: bool, DATE: str, UNUSED: NotRequired[Any]}[feature.kind]
 
 
 def _edges(end: Any, schema: Schema, limits: Limits) -> Any:
@@ -143,6 +147,7 @@ class FeatureInfo(BaseModel):
 
     name: str
     categories: list[str] | None = Field(description="Null for a number.")
+    kind: str | None = Field(description="Of a number boolean or date, unused where nothing is learned, else null.")
 
 
 class RunInfo(BaseModel):
@@ -184,11 +189,13 @@ def answer_of(predictions: Predictions) -> Answer:
 
 def info_of(service: NodeService | GraphService) -> RunInfo:
     """Description of a run for its clients."""
-    schema, result = service.schema, service.predictor.result
+    schema, result = service.schema, service.predictor.choice.result
     features = None
     if schema.features is not None:
         features = [
-            FeatureInfo(name=one.name, categories=None if one.categories is None else list(one.categories))
+            FeatureInfo(
+                name=one.name, categories=None if one.categories is None else list(one.categories), kind=one.kind
+            )
             for one in schema.features
         ]
     return RunInfo(

@@ -19,8 +19,9 @@ from hkconv.data.own.node_tables import read_edges
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
 from hkconv.data.own.smiles_tables import molecule_graph
-from hkconv.data.own.tables import ColumnTable
+from hkconv.data.own.tables import ColumnTable, cell_text
 from hkconv.data.own.tu_folders import DEGREE, degrees
+from hkconv.data.smiles import bond_categories
 from hkconv.errors import InputError
 from hkconv.serving.limits import Limits, RefusalError
 from hkconv.tasks.predict import Predictions, Predictor, load_predictor
@@ -108,9 +109,13 @@ def load_service(
         The run, ready to be asked.
     """
     predictor = load_predictor(folder, model=model, device=device)
+    if predictor.schema.task == "link":
+        raise InputError(
+            f"run {folder} is for the link task: only nodes and graphs are served, hkconv predict has links"
+        )
     if predictor.schema.task == "node":
         recipe = read_recipe(folder)
-        own = read_like(data or recipe.runtime.data or recipe.data.dataset, predictor.schema)
+        own = read_like(data or recipe.runtime.data or recipe.data.dataset, predictor.schema, recipe.data.missing)
         numbers = {name: number for number, name in enumerate(own.ids)}
         return NodeService(predictor, own, predictor.predict(own), numbers)
     if data is not None:
@@ -130,7 +135,12 @@ def _smallest_graphs(schema: Schema) -> OwnGraphs:
         )
         if schema.is_weighted:
             graph.edge_weight = torch.ones(2)
-    return OwnGraphs("two nodes", schema.kind, "graph", [graph], ["0"], [""], num_columns=num_columns)
+    columns: dict[str, Any] = {"num_columns": num_columns, "num_edge_columns": _num_edge_columns(schema)}
+    return OwnGraphs("two nodes", schema.kind, "graph", [graph], ["0"], [""], **columns)
+
+
+def _num_edge_columns(schema: Schema) -> int | None:
+    return sum(bond_categories()) if schema.kind == MOLECULES else None
 
 
 def _taken(predictions: Predictions, rows: Sequence[int]) -> Predictions:
@@ -190,9 +200,16 @@ def graphs_of(posted: Sequence[dict[str, Any]], schema: Schema, limits: Limits) 
     graphs = [
         _molecule(graph, name) if are_molecules else _graph(graph, schema, name) for name, graph in zip(ids, posted)
     ]
-    num_columns = schema.num_features if are_molecules else None
     return OwnGraphs(
-        "the request", schema.kind, "graph", graphs, ids, [""] * len(ids), None, schema.features, num_columns
+        "the request",
+        schema.kind,
+        "graph",
+        graphs,
+        ids,
+        [""] * len(ids),
+        features=schema.features,
+        num_columns=schema.num_features if are_molecules else None,
+        num_edge_columns=_num_edge_columns(schema),
     )
 
 
@@ -231,13 +248,15 @@ def _features(rows: Sequence[Any], features: Sequence[Feature] | None, place: st
     if features is None:
         return finite_numbers(np.array(rows, dtype=np.float64), f"features of {place}", dims=2)
     columns = {
-        feature.name: _column([row[feature.name] for row in rows], feature.categories is None) for feature in features
+        feature.name: _column([row.get(feature.name) for row in rows], feature) for feature in features if feature.width
     }
     return encode(_table(place, columns), features).numpy()
 
 
-def _column(cells: list[Any], are_numbers: bool) -> list[str] | np.ndarray:
-    return np.array(cells, dtype=np.float64) if are_numbers else cells
+def _column(cells: list[Any], feature: Feature) -> list[str] | np.ndarray:
+    if feature.categories is None and feature.kind is None:
+        return np.array(cells, dtype=np.float64)
+    return [cell_text(cell) for cell in cells]
 
 
 def _table(place: str, columns: dict[str, Any]) -> ColumnTable:

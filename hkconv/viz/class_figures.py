@@ -1,7 +1,7 @@
 """Matrices by class of a trained model: confusion, and mean distances to the learned class centers."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Beyond this many classes numbers would not fit into their cells, and the colours have to do.
 MOST_NUMBERED = 16
 CELL = 0.42
+LONGEST_NAME = 16
 
 
 def matrix_figure(
@@ -29,6 +30,7 @@ def matrix_figure(
     title: str,
     scale: str,
     across: str,
+    names: Sequence[str] | None = None,
     limits: tuple[float | None, float | None] = (None, None),
 ) -> "Figure":
     """Draw a matrix whose rows are true classes.
@@ -40,6 +42,7 @@ def matrix_figure(
         title: of the figure.
         scale: what the colours mean.
         across: what the columns are.
+        names: of the classes; by default their numbers.
         limits: values at the two ends of the colours; by default the lowest and the highest there are.
 
     Returns:
@@ -59,8 +62,11 @@ def matrix_figure(
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     if count <= MOST_NUMBERED:
-        axes.set_xticks(range(count))
-        axes.set_yticks(range(count))
+        shown = None if names is None else [_shortened(name) for name in names]
+        axes.set_xticks(range(count), shown)
+        axes.set_yticks(range(count), shown)
+        if names is not None:
+            axes.tick_params(axis="x", rotation=90)
         for row, column in np.ndindex(colors.shape):
             value = colors[row, column]
             shade = (
@@ -73,6 +79,10 @@ def matrix_figure(
     bar.set_label(scale)
     bar.outline.set_visible(False)
     return figure
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, num_classes: int) -> Tensor:
@@ -115,6 +125,7 @@ def confusion_figure(
         lambda row, column: str(counts[row, column].item()),
         heat_map=HEAT_MAP,
         title=f"{answers.title}: {right:.1f} % right",
+        names=answers.class_names,
         scale="share of the class",
         across="predicted class",
         limits=(0, 1),
@@ -166,6 +177,7 @@ def class_distances_figure(
         # Near is dark, as right is in a confusion matrix.
         heat_map=f"{HEAT_MAP}_r",
         title=answers.title,
+        names=answers.class_names,
         scale="mean distance",
         across="centre of class"
         if answers.layers_read == 1

@@ -12,6 +12,7 @@ from torch import Tensor
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.nn import HKConv, HLinear
+from hkconv.nn.hk_conv import KernelConv
 from hkconv.report.style import BLACK, GREY, new_figure, series, styled
 from hkconv.viz.disk import draw_disk, draw_geodesic, in_disk
 
@@ -82,7 +83,7 @@ def convolution_figure(kernel_size: int = 4, neighbors: int = 3, *, seed: int = 
     return draw_panels(panels, take_steps(*_example(kernel_size, neighbors, seed)))
 
 
-def take_steps(layer: HKConv, center: Tensor, neighbors: Tensor) -> Steps:
+def take_steps(layer: KernelConv, center: Tensor, neighbors: Tensor) -> Steps:
     """Every step of a plain layer, without attention, root and mass, on one neighbourhood.
 
     Args:

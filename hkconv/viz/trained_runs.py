@@ -44,6 +44,7 @@ class Answers:
         distances: to the centre of each class, ``(M, num_classes)``; None for a model without centres. Where
             several layers are read, these are the distances in the last, and the answer follows from all of them.
         layers_read: how many layers the answers are read off.
+        class_names: of own data; None for a dataset of the catalog.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Answers:
     predicted: Tensor
     distances: Tensor | None
     layers_read: int = 1
+    class_names: tuple[str, ...] | None = None
 
 
 def choose_trainings(folder: Path, choice: TrainingFilter) -> list[Cell]:
@@ -94,14 +96,16 @@ def read_answers(folder: Path, choice: TrainingFilter, data: str | None = None, 
     found = [_answer(*load_training(folder, cell, dataset, target), folder) for cell in cells]
     labels, predicted, distances, layers_read = zip(*found)
     count = "1 training" if len(cells) == 1 else f"{len(cells)} trainings"
+    # Links have no classes, and were refused.
+    classified = cast(NodeDataset | GraphDataset, dataset)
     return Answers(
         title=f"{dataset.name}, {cells[0].model}, {count}",
-        # Links have no classes, and were refused.
-        num_classes=cast(NodeDataset | GraphDataset, dataset).num_classes,
+        num_classes=classified.num_classes,
         labels=torch.cat(labels),
         predicted=torch.cat(predicted),
         distances=None if distances[0] is None else torch.cat(distances),
         layers_read=layers_read[0],
+        class_names=None if classified.schema is None else classified.schema.classes,
     )
 
 

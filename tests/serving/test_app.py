@@ -155,10 +155,22 @@ def test_other_methods_and_paths(clients):
         response = client.request(method, path)
         assert response.status_code == status and response.headers["allow"]
         assert_one_line(response)
-    for path in ("/", "/docs", "/redoc", "/health/", "/predict", "/../etc/passwd", "/%00"):
+    for path in ("/redoc", "/docs/", "/health/", "/predict", "/../etc/passwd", "/%00"):
         response = client.get(path)
         assert response.status_code == 404
         assert_one_line(response)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_a_person_with_a_browser_sees_what_is_answered(clients, path):
+    for name, offered in OFFERED.items():
+        response = clients[name].get(path)
+        assert response.status_code == 200 and response.headers["content-type"] == "text/html; charset=utf-8"
+        assert all(f"<td>POST</td><td>{offer}</td>" in response.text for offer in offered)
+        assert '<a href="/openapi.json">' in response.text and '<a href="/run">' in response.text
+        assert "<script" not in response.text and "http" not in response.text
+        assert "$ref" not in response.text
+    assert all(word in clients["papers"].get(path).text for word in ("ids", "colour", "green"))
 
 
 DEEP = b'{"ids": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"

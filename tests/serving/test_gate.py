@@ -147,6 +147,7 @@ def test_the_token_opens_everything_and_health_needs_none(service):
         for method, path in (
             ("GET", "/run"),
             ("GET", "/metrics"),
+            ("GET", "/"),
             ("GET", "/openapi.json"),
             ("GET", "/x"),
             ("POST", NODES),

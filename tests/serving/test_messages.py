@@ -42,6 +42,21 @@ def test_what_fits_becomes_plain_data():
     assert parse(ARRAYS, json.dumps({"graphs": [graph]}).encode()) == {"graphs": [graph]}
 
 
+def test_dates_answers_and_names_are_posted_as_such():
+    columns = (Feature("born", kind="date"), Feature("paid", kind="boolean"), Feature("name", kind="unused"))
+    question = new_nodes_question(schema(columns, width=2), LIMITS)
+    features = {"born": "2026-11-15", "paid": True}
+    for posted in (features, {**features, "name": "Žofie"}):
+        body = {"nodes": [{"id": "n", "features": posted}]}
+        assert parse(question, json.dumps(body).encode()) == body
+    for wrong, message in (
+        ({"paid": "yes"}, "paid should be a valid boolean"),
+        ({"born": 1}, "born should be a valid"),
+    ):
+        body = {"nodes": [{"id": "n", "features": {**features, **wrong}}]}
+        assert message in refused(question, body)[1]
+
+
 def changed(**features):
     return {"nodes": [{**NODE, "features": {**NODE["features"], **features}}]}
 

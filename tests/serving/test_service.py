@@ -3,7 +3,7 @@ import re
 
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_papers, write_people
 from served import papers_run, posted, shapes, train
 
 from hkconv.data.own.loading import load_own, read_own
@@ -13,6 +13,8 @@ from hkconv.serving.service import ATOM, graphs_of, load_service, with_new_nodes
 from hkconv.tasks import run as training_run
 from hkconv.tasks.building import model_config
 from hkconv.tasks.predict import predict_run
+from hkconv.tasks.recipe import make_recipe
+from hkconv.tasks.run import train_run
 
 
 def refused(message):
@@ -255,3 +257,27 @@ def test_faults_of_graphs_are_named(tmp_path):
         graphs_of([{"nodes": [[1.0, 2.0]] * 2, "edges": [edge]}], schema, Limits())
     with refused("features of nodes of graph 'big' must be finite numbers, but row 0, column 1 is 1e+300"):
         graphs_of([{"id": "big", "nodes": [[1.0, 1e300]]}], schema, Limits())
+
+
+def test_a_person_is_posted_as_the_table_has_them(tmp_path):
+    """With a name, a date and an answer: the same as a newcomer in a table."""
+    people = write_people(tmp_path / "people", count=90)
+    settings = {"models": ("mlp",), "epochs": 3, "num_splits": 1, "hidden_dim": 4, "device": "cpu"}
+    train_run(make_recipe(dataset=str(people), out=str(tmp_path / "run"), **settings))
+    service = load_service(tmp_path / "run", device="cpu")
+    with open(people / "nodes.csv", newline="", encoding="utf-8") as file:
+        row = next(
+            row for row in csv.DictReader(file) if row["age"] and row["salary"].isdigit() and row["city"] != "nan"
+        )
+    numbers = {name: float(row[name]) for name in ("age", "salary")}
+    posted = {"name": "new", "city": row["city"], "joined": row["joined"], "member": row["member"] == "yes", **numbers}
+    (found,) = service.new_nodes([{"id": "newcomer", "features": posted}]).probabilities
+    torch.testing.assert_close(found, service.nodes([row["id"]]).probabilities[0])
+
+
+def test_links_are_not_served(tmp_path):
+    papers = write_papers(tmp_path / "papers")
+    settings = {"models": ("mlp",), "epochs": 1, "num_splits": 1, "device": "cpu", "task": "link"}
+    train_run(make_recipe(dataset=str(papers), out=str(tmp_path / "run"), **settings))
+    with pytest.raises(InputError, match="only nodes and graphs are served"):
+        load_service(tmp_path / "run")

@@ -37,6 +37,12 @@ def test_cells_texts_and_labels():
     assert axes.get_xticks().tolist() == axes.get_yticks().tolist() == [0, 1, 2]
 
 
+def test_classes_have_the_names_of_the_data():
+    axes = draw(np.zeros((2, 2)), names=("low", "a name that goes on and on")).axes[0]
+    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert [tick.get_text() for tick in ticks] == ["low", "a name that goe…"]
+
+
 def test_limits_and_missing_values():
     axes = draw(np.array([[0.5, np.nan], [0.2, 0.1]]), limits=(0, 1)).axes[0]
     assert axes.images[0].get_clim() == (0, 1)

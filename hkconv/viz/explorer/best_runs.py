@@ -14,7 +14,7 @@ from hkconv.experiments.training import torch_threads
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.options import removed_in
 from hkconv.tasks.building import load_dataset
-from hkconv.tasks.recipe import make_recipe, upgraded
+from hkconv.tasks.recipe import BEFORE, make_recipe, upgraded
 from hkconv.tasks.run import train_cell
 from hkconv.tasks.summary import Cell
 from hkconv.viz.explorer.page import write_page
@@ -54,7 +54,7 @@ def write_best_page(record: Record, page: Path, data: str | None = None) -> None
     """
     cell = Cell(record["model"], record["split"], record["seed"])
     given = {"models": [cell.model], "num_splits": cell.split + 1, "device": "cpu", "data": data, "capture": False}
-    recipe = make_recipe({**upgraded(record["recipe"]), **given})
+    recipe = make_recipe({**BEFORE, **upgraded(record["recipe"]), **given})
     dataset = load_dataset(recipe)
     with torch_threads(1), deterministic_algorithms(True):
         trained = train_cell(cell, recipe, dataset, torch.device("cpu"))

@@ -18,11 +18,13 @@ from torch import Tensor
 from hkconv.engine.files import write_bytes
 from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.lorentz import dist
-from hkconv.viz.explorer.pca import Coordinates, Frame, principal_frame
+from hkconv.viz.explorer.pca import Coordinates, Frame, principal_frame, rank_correlation
 from hkconv.viz.explorer.scene import PARTS, Layer, Scene
 
 # Fifteen planes to choose from, at 28 bytes a node and layer.
 MOST_AXES = 6
+# A correlation of so many pairs is off by about 0.01.
+PAIRS = 10_000
 SCRIPTS = ("disk.js", "raster.js", "scene.js", "elements.js", "colours.js", "view.js", "drawing.js", "controls.js")
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -81,6 +83,7 @@ def _describe_layer(layer: Layer) -> dict[str, Any]:
         "axes": frame.axes.size(0),
         "points": _coordinates(coordinates),
         "kept": [[round(share, 6) for share in row] for row in coordinates.kept().tolist()],
+        "agreement": _agreement(points, coordinates),
         "centers": None,
         "kernel": None,
     }
@@ -92,6 +95,21 @@ def _describe_layer(layer: Layer) -> dict[str, Any]:
     if layer.kernel is not None:
         described["kernel"] = _describe_kernel(_in_units(layer.kernel, radius), points, frame)
     return described
+
+
+def _agreement(points: Tensor, coordinates: Coordinates) -> list[list[float | None]]:
+    """The rank correlation of distances in each plane with the true ones, over a sample of pairs; None for no ranks."""
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randint(len(points), (2, PAIRS), generator=generator)
+    first, second = first[first != second], second[first != second]
+    true = dist(points[first], points[second])
+    axes = range(coordinates.along.size(1))
+    rows: list[list[float | None]] = [[None for _ in axes] for _ in axes]
+    for one in axes:
+        for other in axes[: one + 1]:
+            shown = coordinates.in_plane(one, other)
+            rows[one][other] = rows[other][one] = rank_correlation(true, dist(shown[first], shown[second]))
+    return rows
 
 
 def _describe_kernel(kernel: Tensor, points: Tensor, frame: Frame) -> dict[str, Any]:

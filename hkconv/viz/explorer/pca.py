@@ -165,3 +165,16 @@ def _hessian(seen: Tensor) -> Tensor:
     direction = seen / safe[:, None]
     identity = torch.eye(seen.size(1), dtype=seen.dtype)
     return across.mean() * identity + (direction.T * (1 - across)) @ direction / len(seen)
+
+
+def rank_correlation(first: Tensor, second: Tensor) -> float | None:
+    """Spearman's coefficient of two lists of numbers, equal ones with their mean rank; None where one has one value."""
+    ranks = torch.stack([_ranks(first), _ranks(second)])
+    ranks = ranks - ranks.mean(1, keepdim=True) if first.numel() else ranks
+    norms = torch.linalg.vector_norm(ranks, dim=1)
+    return float(ranks[0] @ ranks[1] / norms.prod()) if bool((norms > 0).all()) else None
+
+
+def _ranks(values: Tensor) -> Tensor:
+    _, place, counts = values.unique(return_inverse=True, return_counts=True)
+    return (counts.cumsum(0) - (counts - 1) / 2).double()[place]

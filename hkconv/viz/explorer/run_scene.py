@@ -10,25 +10,26 @@ from torch_geometric.loader import DataLoader
 
 from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
-from hkconv.data.preparation import write_out
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
 from hkconv.geometry.hyperboloid import lift, rescale
 from hkconv.models.hyperbolic_network import HyperbolicNetwork
 from hkconv.models.readout import Readout
-from hkconv.nn import HDistance, HKBlock, HKConv
+from hkconv.nn import HDistance, HKBlock
 from hkconv.nn.centroid import pool_with_mass
+from hkconv.nn.hk_conv import KernelConv
 from hkconv.tasks.building import describe_dataset, load_dataset
 from hkconv.tasks.evaluate import check_same_data
-from hkconv.tasks.run import METRICS_FILE, list_cells, read_recipe, read_result
+from hkconv.tasks.predict import choose_training
+from hkconv.tasks.run import read_recipe, trained_cells
 from hkconv.tasks.summary import CellResult
-from hkconv.tasks.tasks import GRAPHS_AT_ONCE, Dataset
+from hkconv.tasks.tasks import GRAPHS_AT_ONCE, Dataset, graph_inputs, moved
 from hkconv.viz.explorer.scene import PARTS, Layer, Scene
 
 
 def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
-    """The scene of the training with the best validation metric among a run's hyperbolic networks.
+    """The scene of the training of a run that predicts too, see :func:`hkconv.tasks.predict.choose_training`.
 
     In a graph task a point is a whole graph, the centroid of its nodes, and there are no edges. In a link task the
     edges are those that messages pass over. Graphs that answer yes-or-no questions have no class.
@@ -47,13 +48,15 @@ def read_run_scene(folder: Path | str, data: str | None = None) -> Scene:
     recipe = read_recipe(folder)
     if data is not None:
         recipe = recipe.replace(data=data)
-    finished = [
-        read_result(folder, cell) for cell in list_cells(recipe) if (folder / cell.folder / METRICS_FILE).exists()
-    ]
-    best = _best(finished, folder)
-    model, info = load_checkpoint(folder / best.cell.folder, expected=best.model)
+    choice = choose_training(folder)
+    best = choice.result
+    if not issubclass(models.find(best.model), HyperbolicNetwork):
+        found = ", ".join(dict.fromkeys(cell.model for cell in trained_cells(folder, recipe)))
+        able = ", ".join(name for name, kind in models.MODELS.items() if issubclass(kind, HyperbolicNetwork))
+        raise InputError(f"run {folder} has no hyperbolic embeddings: it trained {found}; train one of {able}")
+    model, info = load_checkpoint(choice.place, expected=best.model)
     dataset = load_dataset(recipe)
-    check_same_data(info.dataset, describe_dataset(dataset), folder / best.cell.folder)
+    check_same_data(info.dataset, describe_dataset(dataset), choice.place)
     return network_scene(cast(HyperbolicNetwork, model), dataset, best)
 
 
@@ -79,6 +82,8 @@ def network_scene(model: HyperbolicNetwork, dataset: Dataset, result: CellResult
         predictions=seen.predictions,
         parts=None if isinstance(split, LinkSplit) else _parts(split, seen.points[0].size(0)),
         edges=seen.edges,
+        names=None if isinstance(dataset, LinkDataset) else dataset.ids,
+        class_names=() if isinstance(dataset, LinkDataset) or dataset.schema is None else dataset.schema.classes,
     )
 
 
@@ -92,21 +97,10 @@ class _Seen:
     edges: Tensor | None
 
 
-def _best(finished: list[CellResult], folder: Path) -> CellResult:
-    if not finished:
-        raise InputError(f"run {folder} has no finished training to show; continue it with --resume {folder}")
-    shown = [result for result in finished if issubclass(models.find(result.model), HyperbolicNetwork)]
-    if not shown:
-        found = ", ".join(dict.fromkeys(result.model for result in finished))
-        able = ", ".join(name for name, kind in models.MODELS.items() if issubclass(kind, HyperbolicNetwork))
-        raise InputError(f"run {folder} has no hyperbolic embeddings: it trained {found}; train one of {able}")
-    return max(shown, key=lambda result: result.val_metric)
-
-
 def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) -> _Seen:
     if isinstance(dataset, GraphDataset):
-        return _look_at_graphs(model, dataset)
-    x = dataset.graph.x.to(next(model.parameters()))
+        return _look_at_graphs(model, dataset, split)
+    x = moved(dataset.graph, next(model.parameters()), split.scaling).x
     if isinstance(dataset, LinkDataset):
         edges = cast(LinkSplit, split).message_edges
         return _Seen(model.layer_points(x, edges), dataset.graph.y, None, edges)
@@ -115,14 +109,14 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
     return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
 
 
-def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset) -> _Seen:
+def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset, split: Split | LinkSplit) -> _Seen:
     reference = next(model.parameters())
     readouts, curvatures = _readouts(model), _curvatures(model)
     pooled, predictions = [], []
     for batch in DataLoader(dataset.graphs, GRAPHS_AT_ONCE):
-        columns = dataset.num_columns
-        x = batch.x.to(reference) if columns is None else write_out(batch.x, columns, reference.dtype)
-        points = model.layer_points(x, batch.edge_index, batch.edge_weight)
+        columns = dataset.num_columns, dataset.num_edge_columns
+        batch.x = batch.x if split.scaling is None else split.scaling(batch.x)
+        points = model.layer_points(**graph_inputs(model, batch, columns, reference.dtype))
         pooled.append(
             [
                 _pool(readout, found, batch.batch, batch.num_graphs, curvature)
@@ -176,7 +170,7 @@ def _kernel(conv: torch.nn.Module | None, curvature: float) -> Tensor | None:
     """The kernel points of the layer that reads a place, on the hyperboloid of that place."""
     if isinstance(conv, HKBlock):
         return _kernel(conv.conv, curvature)
-    return _carried(conv.points, conv.curvature, curvature) if isinstance(conv, HKConv) else None
+    return _carried(conv.points, conv.curvature, curvature) if isinstance(conv, KernelConv) else None
 
 
 def _carried(points: Tensor, own: float | Tensor | LearnedCurvature, curvature: float) -> Tensor:

@@ -1,10 +1,12 @@
 """The page's program, in a real browser."""
 
 import math
+import re
 from itertools import pairwise
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from hkconv.geometry.lorentz import dist, exp0, inner, lift, oplus
 from hkconv.viz.explorer.pca import principal_frame
@@ -179,7 +181,7 @@ def test_hovering_tells_of_a_node(open_page, classes):
     told = dict(zip(tip[1::2], tip[2::2]))
     to_centers = dist(layer.points[node], layer.centers)
     assert tip[0] == f"page {node}"
-    assert told["id"] == str(node)
+    assert told["number"] == str(node)
     assert told["label"] == classes.class_names[classes.labels[node]]
     assert told["prediction"] == "red"
     assert told["neighbours"] == "2"
@@ -240,14 +242,14 @@ def test_the_legend_hides_and_shows_classes(open_page, classes):
     assert page.state("visible") == 2
 
 
-def colour_at(page, x, y):
-    """Red, green, blue and opacity of the canvas of edges and nodes, at a place of the window."""
-    read = """([x, y]) => {
+def colour_at(page, x, y, canvas="pixels"):
+    """Red, green, blue and opacity of a canvas, by default that of edges and nodes, at a place of the window."""
+    read = """([x, y, canvas]) => {
         const context = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
-        context.drawImage(document.getElementById('pixels'), -Math.floor(x), -Math.floor(y));
+        context.drawImage(document.getElementById(canvas), -Math.floor(x), -Math.floor(y));
         return [...context.getImageData(0, 0, 1, 1).data];
     }"""
-    return page.page.evaluate(read, [x, y])
+    return page.page.evaluate(read, [x, y, canvas])
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -266,6 +268,47 @@ def test_nodes_have_the_colour_of_their_class(open_page, classes, theme):
     page.press("t")
     assert page.state("theme") != theme
     assert page.page.evaluate("document.documentElement.dataset.theme") != theme
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_selection_is_seen_on_every_colour_and_the_others_fade(open_page, classes, theme):
+    page = open_page(classes, color_scheme=theme)
+    page.press("e")
+    before = [colour_at(page, *page.read("screen", node))[:3] for node in range(12)]
+    ground = torch.tensor([255, 255, 255] if theme == "light" else [22, 29, 42])
+    for node in range(3):
+        page.page.fill("#search", f"page {node}")
+        page.press("Enter")
+        assert page.state("selected") == node
+        neighbours = {(node + 1) % 12, (node - 1) % 12}
+        for other in set(range(12)) - {node} - neighbours:
+            found = colour_at(page, *page.read("screen", other))[:3]
+            mixed = 0.3 * torch.tensor(before[other]) + 0.7 * ground
+            assert found == pytest.approx(mixed.tolist(), abs=2)
+        for other in neighbours:
+            assert colour_at(page, *page.read("screen", other))[:3] == before[other]
+        # Around the node, ink with a halo: the extremes of the theme, whatever the colour of its class.
+        x, y = page.read("screen", node)
+        ring = [colour_at(page, x + step / 2, y, canvas="overlay") for step in range(8, 30)]
+        light = [sum(pixel[:3]) for pixel in ring if pixel[3] == 255]
+        assert max(light) - min(light) > 550
+
+
+def test_the_caption_says_how_faithful_the_disk_is(open_page, classes, layers):
+    assert open_page(classes).text("#caption") == "Hyperbolic distances on this disk are the true ones."
+    page = open_page(layers)
+    for key, axes in (("]", (0, 1)), ("[", (0, 1)), ("[", (0, 2))):
+        page.press(key)
+        layer = next(layer for layer in layers.layers if layer.name == page.state("layer"))
+        page.page.select_option("#axis-y", str(axes[1]))
+        page.settle()
+        one, other = torch.triu_indices(20, 20, 1)
+        radius = (-layer.curvature) ** -0.5
+        points = layer.points / radius
+        shown = in_plane(layer, layer.points, *axes)
+        expected = spearmanr(dist(points[one], points[other]), dist(shown[one], shown[other])).statistic
+        (found,) = re.findall(r"is (-?[0-9.]+) \(1 is perfect\)", page.text("#caption"))
+        assert float(found) == pytest.approx(expected, abs=0.03)
 
 
 def test_edges_are_geodesic_arcs(open_page):

@@ -2,9 +2,10 @@ import math
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from hkconv.geometry.lorentz import dist, exp0, inner, lift, oplus
-from hkconv.viz.explorer.pca import Coordinates, frechet_mean, principal_frame
+from hkconv.viz.explorer.pca import Coordinates, frechet_mean, principal_frame, rank_correlation
 
 
 def literal_log(x, u):
@@ -102,3 +103,11 @@ def test_no_variance_at_all():
     assert (coordinates.kept() == 1).all()
     assert isinstance(coordinates, Coordinates)
     assert coordinates.in_plane(0, 1)[:, 1:].abs().max() < 1e-9
+
+
+def test_rank_correlation_is_spearmans(generator):
+    first, second = torch.rand(2, 50, generator=generator, dtype=torch.float64)
+    second = (5 * (first + second)).round()
+    assert rank_correlation(first, second) == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
+    assert rank_correlation(first, first.exp()) == pytest.approx(1)
+    assert rank_correlation(first, torch.ones(50)) is None and rank_correlation(first[:0], first[:0]) is None

@@ -175,7 +175,7 @@ def test_runs_with_nothing_to_show(tree, train):
         read_run_scene(folder)
     for metrics in folder.rglob("metrics.json"):
         metrics.unlink()
-    with pytest.raises(InputError, match="has no finished training to show"):
+    with pytest.raises(InputError, match="has no finished training; continue it"):
         read_run_scene(folder)
     with pytest.raises(InputError, match="run must be a folder that `hkconv train` made"):
         read_run_scene(folder / "nowhere")

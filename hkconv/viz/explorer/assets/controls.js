@@ -125,7 +125,19 @@ function showLayer() {
   $('kept').textContent = dim <= 2
     ? `Points of ${dim === 1 ? 'one dimension' : 'two dimensions'}, as they are${curvature}.`
     : `${dim} dimensions${curvature}. This plane through the Fréchet mean keeps ${share} of the variance.`;
+  showCaption();
   showShown();
+}
+
+/** How far distances on the disk can be believed. */
+function showCaption() {
+  const { agreement, dim } = layer();
+  const found = agreement[state.axes[0]][state.axes[1]];
+  $('caption').textContent = dim <= 2
+    ? 'Hyperbolic distances on this disk are the true ones.'
+    : found === null
+      ? `The disk shows two of ${dim} dimensions.`
+      : `The disk shows two of ${dim} dimensions: the rank correlation of its distances with the true ones is ${found.toFixed(2)} (1 is perfect).`;
 }
 
 function showColours() {
@@ -163,7 +175,7 @@ function showShown() {
 
 /** What is known of a node, as pairs of words. */
 function describe(node) {
-  const entries = [['id', String(node)]];
+  const entries = [[scene.names ? 'number' : 'id', String(node)]];
   if (scene.labels) entries.push(['label', scene.className(scene.labels[node])]);
   if (scene.predictions) {
     const wrong = scene.labels && scene.labels[node] >= 0 && scene.labels[node] !== scene.predictions[node];

@@ -184,9 +184,15 @@ function drawEdges([centerX, centerY, scale], end) {
   }
 }
 
+const FADED = 0.3;
+
 function drawDots([centerX, centerY, scale]) {
   const { groups, names, colour } = colouring();
   const colours = names.map((_, group) => rgb(colour(group, state.theme)));
+  // What is not chosen steps back towards the colour of the disk.
+  const chosen = state.selected < 0 ? null : new Set([state.selected, ...scene.neighboursOf(state.selected)]);
+  const ground = rgb(INKS[state.theme].disk[0]);
+  const faded = colours.map((parts) => parts.map((part, index) => FADED * part + (1 - FADED) * ground[index]));
   const rim = rgb(INKS[state.theme].rim);
   // Rims tell dots apart; among very many they only take time.
   const rimWidth = scene.size < 8000 ? 0.8 * density : 0;
@@ -199,7 +205,7 @@ function drawDots([centerX, centerY, scale]) {
       const y = centerY - diskY[node] * scale;
       if (x < -reach || y < -reach || x > raster.width + reach || y > raster.height + reach) continue;
       const radius = dotRadius(node) * density * (late === 1 ? 1.25 : 1);
-      raster.dot(x, y, radius, colours[groups[node]], rim, rimWidth * Math.min(radius / (3 * density), 1));
+      raster.dot(x, y, radius, (chosen && !chosen.has(node) ? faded : colours)[groups[node]], rim, rimWidth * Math.min(radius / (3 * density), 1));
     }
   }
 }
@@ -221,16 +227,19 @@ function drawOverlay() {
   if (state.selected >= 0 && state.shown.kernel && layer().kernel) drawKernel(context, inks, toScreen);
   for (const node of [state.hovered, state.selected]) {
     if (node < 0) continue;
-    drawRing(context, toScreen([diskX[node], diskY[node]]), dotRadius(node) + 3.5, node === state.selected ? inks.accent : inks.ink);
+    drawRing(context, toScreen([diskX[node], diskY[node]]), dotRadius(node) + 3.5, inks);
   }
 }
 
-function drawRing(context, [x, y], radius, colour) {
-  context.beginPath();
-  context.arc(x, y, radius, 0, 2 * Math.PI);
-  context.strokeStyle = colour;
-  context.lineWidth = 2.2;
-  context.stroke();
+/** A ring of ink with a halo on both sides, which is seen on dots of any colour. */
+function drawRing(context, [x, y], radius, inks) {
+  for (const [colour, width] of [[inks.halo, 6], [inks.ink, 2.4]]) {
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.stroke();
+  }
 }
 
 /** The edges of the selected node, and its neighbours once more above all others. */

@@ -84,6 +84,7 @@ class Layer {
     this.radius = data.radius;
     this.axes = data.axes;
     this.kept = data.kept;
+    this.agreement = data.agreement;
     this.coordinates = new Coordinates(data.points, data.axes);
     this.centers = data.centers && new Coordinates(data.centers, data.axes);
     this.centerDistances = data.centers && decode(data.centers.distances, Float32Array);
