@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.output import make_table, print_table
+from hkconv.cli.recipe_options import one_of
+from hkconv.data.catalog import check_name
+from hkconv.data.options import CHOICES
 
 if TYPE_CHECKING:
     from hkconv.data.audit import Audit, SplitAudit
@@ -13,10 +16,10 @@ LEAKS = 1
 
 
 def audit(
-    dataset: Annotated[str, typer.Argument(help="Dataset; `hkconv datasets` lists them.", show_default=False)],
-    protocol: Annotated[
-        str, typer.Option(metavar="clean|published", help="Disjoint splits, or those of the paper's code.")
-    ] = "clean",
+    dataset: Annotated[
+        str, typer.Argument(help="Dataset, `hkconv datasets` lists them; or own data.", show_default=False)
+    ],
+    protocol: Annotated[str, one_of(CHOICES, help="Disjoint splits, or those of the paper's code.")] = "clean",
     split_file: Annotated[
         str | None, typer.Option(help="JSON or .npz file with splits to audit instead.", show_default=False)
     ] = None,
@@ -24,13 +27,15 @@ def audit(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
 ) -> None:
-    """Look for leaks between train, validation and test, and at the graph. Exit code 1 if a split leaks.
+    """Look for leaks between training and test data.
 
-    A split leaks if its parts share members, or if over 10 % of the test
-    members have a copy in training.
+    And at the graph. Exit code 1 if a split leaks. A split leaks if its parts
+    share members, or if over 10 % of the test members have a copy in training.
 
     Example: hkconv audit texas --protocol published
     """
+    check_name(dataset)
+
     from hkconv.data import audit_dataset
 
     found = audit_dataset(dataset, root=data, protocol=protocol, split_file=split_file)
@@ -87,6 +92,8 @@ def _print_graph(found: "Audit") -> None:
     table.add_row("constant features", f"{graph.constant_features} of {graph.features}")
     if graph.homophily is not None:
         table.add_row("edge homophily", f"{graph.homophily:.3f}, the share of links within a class")
+    if graph.adjusted_homophily is not None:
+        table.add_row("adjusted", f"{graph.adjusted_homophily:.3f}, 0 where classes have no say in links")
     print_table(table)
     typer.echo()
 

@@ -32,10 +32,10 @@ def bench(
     seed: Annotated[int, ranged(SEED, help="Seed of graphs, points and weights.")] = 0,
     out: Annotated[str | None, typer.Option(help="Write all figures to FILE.json.", show_default=False)] = None,
 ) -> None:
-    """Time HKConv on random graphs beside HyboNet's layer, GCN and GAT.
+    """Time HKConv on this machine beside other layers.
 
-    Without options: one small shape, in about a minute. Ctrl-C keeps what was
-    measured so far.
+    On random graphs, beside HyboNet's layer, GCN and GAT. Without options: one
+    small shape, in about a minute. Ctrl-C keeps what was measured so far.
 
     Example: hkconv bench --shape 5201,396000,4,16 --out bench.json
     """

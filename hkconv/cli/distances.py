@@ -5,17 +5,19 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import make_table, percent, print_table
+from hkconv.cli.recipe_options import run_argument
 
 
 def distances(
-    run: Annotated[str, typer.Argument(help="Folder of a run with --task link.", show_default=False)],
+    run: Annotated[str, run_argument("Folder of a run with --task link.")],
     data: Annotated[
         str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
 ) -> None:
-    """Compare the distances of nodes in a graph with those between what the networks of a run make of them.
+    """Compare distances in a graph with those of its embedding.
 
+    That is, with those between what the networks of a run make of its nodes.
     Average distortion: mean of |s d / d_graph - 1| with the best scale s, 0 at
     best. Worst distortion: the largest of d / d_graph by the smallest, 1 at
     best. mAP: mean average precision of a node's neighbours among all nodes,

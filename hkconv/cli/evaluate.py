@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import make_table, percent, print_table
+from hkconv.cli.recipe_options import run_argument
 
 DIFFERENT = 1
 
 
 def evaluate(
-    run: Annotated[str, typer.Argument(help="Folder of a run, as `hkconv train` prints it.", show_default=False)],
+    run: Annotated[str, run_argument("Folder of a run, as `hkconv train` prints it.")],
     data: Annotated[
         str | None,
         typer.Option(
@@ -19,7 +20,9 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
 ) -> None:
-    """Load every checkpoint of a run, test it again, and compare. Exit code 1 if a result differs.
+    """Test the checkpoints of a run again and compare.
+
+    Exit code 1 if a result differs from the stored one.
 
     Example: hkconv evaluate runs/tree-20250101-120000
     """

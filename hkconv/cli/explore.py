@@ -26,7 +26,8 @@ def explore(
     """Write a page that shows an embedding in the Poincaré disk.
 
     The page needs no network and no other file. Of a run it shows every layer
-    of the hyperbolic network with the best validation score.
+    of HKN, of its training with the best validation score; without HKN of the
+    best hyperbolic network.
 
     Keys of an .npz file (all but points may be absent): points (N, n+1), time
     first, or points/LAYER; curvature; labels (N,), predictions (N,), -1 for
@@ -41,9 +42,11 @@ def explore(
     from hkconv.viz.explorer.page import write_page
 
     if place.is_dir():
+        from hkconv.tasks.predict import choose_training
         from hkconv.viz.explorer.run_scene import read_run_scene
 
         scene = read_run_scene(place, data)
+        typer.echo(str(choose_training(place)))
     else:
         from hkconv.viz.explorer.scene import read_npz_scene
 

@@ -4,20 +4,25 @@ from typing import Annotated
 
 import typer
 
-from hkconv.cli.output import percent
+from hkconv.cli.recipe_options import one_of, run_argument
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="Folder of a run, as `hkconv train` prints it.", show_default=False)],
+    run: Annotated[str, run_argument("Folder of a run, as `hkconv train` prints it.")],
     out: Annotated[str, typer.Option(help="File to write to, such as model.pt2 or model.onnx.", show_default=False)],
-    format: Annotated[str, typer.Option(help="torch for torch.export.load, or onnx.", metavar="torch|onnx")] = "torch",
+    format: Annotated[
+        str | None,
+        one_of(("torch", "onnx"), help="For torch.export.load, or ONNX; by default as out ends.", show_default=False),
+    ] = None,
 ) -> None:
-    """Write the run's HKN with the best validation score as a program that runs without hkconv.
+    """Write a run's HKN as a program that needs no hkconv.
+
+    The one with the best validation score. A file .onnx is an ONNX model,
+    any other one for torch.export.load.
 
     Example: hkconv export runs/tree-20250101-120000 --out model.pt2
     """
     from hkconv.tasks.predict import export_run
 
-    result = export_run(run, out, format)
-    typer.echo(f"{result.cell}, validation {result.metric} {percent(result.val_metric)} %")
+    typer.echo(str(export_run(run, out, format)))
     typer.echo(f"written to {out}")

@@ -1,9 +1,7 @@
 """``hkconv hyperbolicity``: how far a graph is from a tree, by Gromov's four-point condition."""
 
-import sys
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,7 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
 from hkconv.cli.recipe_options import ranged
+from hkconv.data.catalog import check_name
 from hkconv.options import SAMPLE, SEED
 
 if TYPE_CHECKING:
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 
 def hyperbolicity(
     graph: Annotated[
-        str, typer.Argument(metavar="DATASET|FILE.csv", help="A dataset, or a file of edges.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="DATASET|PATH", help="A dataset, a .csv file of edges, or other own data.", show_default=False
+        ),
     ],
     data: Annotated[
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
@@ -39,24 +41,36 @@ def hyperbolicity(
     ] = None,
     seed: Annotated[int, ranged(SEED, help="Seed of the sample.")] = 0,
 ) -> None:
-    """Compute Gromov's delta of a graph: 0 for a tree, k for a cycle of 4 k nodes.
+    """Measure how far a graph is from a tree.
 
-    Edges have no direction and length 1. The delta of a graph in several
-    components is the largest of theirs; for a dataset of many graphs it is the
-    mean. It is exact, or between two bounds where nodes were sampled. A file
-    has two names of nodes a line, with a comma between them. Ctrl-C prints the
-    bounds found so far.
+    By Gromov's delta: 0 for a tree, k for a cycle of 4 k nodes. Edges have no
+    direction and length 1. The delta of a graph in several components is the
+    largest of theirs; for a dataset of many graphs it is the mean. It is exact,
+    or between two bounds where nodes were sampled. A file has two names of
+    nodes a line, with a comma between them. Ctrl-C prints the bounds found so
+    far.
 
     Example: hkconv hyperbolicity texas
     """
+    check_name(graph)
+
     from hkconv.data import GraphDataset, load
     from hkconv.data.edge_lists import read_edge_list
+    from hkconv.data.own.loading import ARCHIVE, SAVED, check_own, is_own, read_own
 
-    if Path(graph).suffix:
+    if Path(graph).suffix not in ("", ".parquet", ARCHIVE, *SAVED) and not os.path.isdir(graph):
         edges = read_edge_list(graph)
         if edges.heading:
             typer.echo(f"{graph}: the first line is a heading", err=True)
         _measure_graph(Path(graph).name, edges.edge_index, edges.names, sample, seed)
+        return
+    if is_own(graph):
+        check_own(graph, data)
+        own = read_own(Path(os.path.expanduser(graph)))
+        if own.task == "graph":
+            _measure_graphs(Path(graph).stem, own.graphs, sample, seed)
+        else:
+            _measure_graph(Path(graph).stem, own.graphs[0].edge_index, own.ids, sample, seed)
         return
     dataset = load(graph, root=data)
     if isinstance(dataset, GraphDataset):
@@ -67,11 +81,12 @@ def hyperbolicity(
 
 
 def _measure_graph(title: str, edge_index: "Tensor", names: list[str], sample: int | None, seed: int) -> None:
+    from hkconv.cli.progress import status
     from hkconv.data.hyperbolicity import gromov_delta
 
     start = time.monotonic()
     bounds = "unknown"
-    with _status() as show:
+    with status("loading") as show:
 
         def report(progress: "DeltaProgress") -> None:
             nonlocal bounds
@@ -94,11 +109,12 @@ def _measure_graph(title: str, edge_index: "Tensor", names: list[str], sample: i
 
 
 def _measure_graphs(title: str, graphs: list["Data"], sample: int | None, seed: int) -> None:
+    from hkconv.cli.progress import status
     from hkconv.data.hyperbolicity import gromov_delta
 
     start = time.monotonic()
     results: list[Hyperbolicity] = []
-    with _status() as show:
+    with status("loading") as show:
         for graph in graphs:
             show(f"graph {len(results) + 1} of {len(graphs)}")
             results.append(gromov_delta(graph.edge_index, graph.num_nodes, sample=sample, seed=seed))
@@ -111,19 +127,6 @@ def _measure_graphs(title: str, graphs: list["Data"], sample: int | None, seed: 
     apart = sum(found.components > 1 for found in results)
     if apart:
         typer.echo(f"{apart} graphs have several components: the largest delta of these counts.")
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[str], None]]:
-    """A line on a terminal that can be replaced; nothing in a pipe."""
-    from rich.console import Console
-
-    console = Console(file=sys.stderr, highlight=False)
-    if not console.is_terminal:
-        yield lambda text: None
-        return
-    with console.status("loading") as status:
-        yield status.update
 
 
 def _how(results: list["Hyperbolicity"]) -> str:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import hkconv
+from hkconv.cli.advise import advise
 from hkconv.cli.audit import audit
 from hkconv.cli.bench import bench
 from hkconv.cli.datasets import datasets
@@ -119,6 +120,7 @@ app.command()(serve)
 app.command()(export)
 app.command(cls=GroupedCommand)(search)
 app.command()(datasets)
+app.command()(advise)
 app.command()(audit)
 app.command()(hyperbolicity)
 app.command()(distances)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkconv.cli.recipe_options import ranged, ranged_argument
+from hkconv.cli.recipe_options import ranged, ranged_argument, run_argument
 from hkconv.errors import InputError
 from hkconv.options import SEED, Interval
 
@@ -21,7 +21,7 @@ plot = typer.Typer(
 )
 
 Out = Annotated[str, typer.Option(metavar="FILE", help="Where it goes, as .svg, .pdf or .png.")]
-Run = Annotated[str, typer.Argument(help="Folder of a run, as `hkconv train` prints it.", show_default=False)]
+Run = Annotated[str, run_argument("Folder of a run, as `hkconv train` prints it.")]
 Split = Annotated[int | None, ranged(SEED, help="Only trainings on this split.", show_default=False)]
 Seed = Annotated[int | None, ranged(SEED, help="Only trainings with this seed.", show_default=False)]
 FirstModel = Annotated[str | None, typer.Option(help="Model of the run; by default its first.", show_default=False)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkconv.cli.recipe_options import ranged, ranged_argument
+from hkconv.cli.recipe_options import one_of, ranged, ranged_argument
 from hkconv.errors import InputError
 from hkconv.options import CURVATURE, KERNELS, SEED, WIDTH
 
@@ -19,13 +19,15 @@ def points(
     k: Annotated[int, ranged_argument(KERNELS, metavar="K", help="Number of points, at least 1.", show_default=False)],
     dim: Annotated[int, ranged_argument(WIDTH, metavar="DIM", help="Dimension of the space.", show_default=False)],
     curvature: Annotated[float, ranged(CURVATURE, help="Curvature, below 0.")] = -1.0,
-    method: Annotated[str, typer.Option(help="optimal, gradient or random.")] = "optimal",
+    method: Annotated[str, one_of(("optimal", "gradient", "random"), help="How they are found.")] = "optimal",
     seed: Annotated[int, ranged(SEED, help="Seed of the starting points.")] = 0,
     out: Annotated[
         str | None, typer.Option(help="Save the points to FILE.npy or FILE.safetensors.", show_default=False)
     ] = None,
 ) -> None:
-    """Compute K kernel points of dimension DIM and print their energy and radii.
+    """Compute K kernel points of dimension DIM.
+
+    Prints their energy and radii.
 
     Example: hkconv points 8 3 --out points.npy
     """

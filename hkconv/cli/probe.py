@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.output import count, make_table, print_table
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import one_of, ranged
 from hkconv.errors import InputError
 from hkconv.options import SEED
 
@@ -24,18 +24,18 @@ def probe(
     sentences: Annotated[
         str | None, typer.Option(metavar="4,17,...", help="Test sentences to draw, from 1.", show_default="a few")
     ] = None,
-    weights: Annotated[str, typer.Option(metavar="best|last|average", help="Weights of the run to use.")] = "best",
+    weights: Annotated[str, one_of(("best", "last", "average"), help="Weights of the run to use.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     seed: Annotated[int, ranged(SEED, help="Seed of the probes and of the untrained encoder.")] = 0,
     out: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Where the report goes.", show_default="probe in the run's")
     ] = None,
 ) -> None:
-    """Train structural probes on the layers of a frozen encoder and score them.
+    """Probe the layers of a translator for syntax trees.
 
-    Distances and depths of words against the trees of a treebank, by a
-    Euclidean and by a hyperbolic probe. Writes probe.json, probe.md and
-    trees.svg.
+    Trains structural probes on its frozen encoder and scores them. Distances
+    and depths of words against the trees of a treebank, by a Euclidean and by a
+    hyperbolic probe. Writes probe.json, probe.md and trees.svg.
 
     Example: hkconv probe runs/iwslt --treebank ud/en_ewt
     """

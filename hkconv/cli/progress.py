@@ -2,10 +2,21 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from hkconv.cli.output import count, percent
 from hkconv.engine.callbacks import Callback
@@ -31,18 +42,17 @@ class Display:
 
     Args:
         description: to begin with.
-        has_time_left: show the time that the rest will take at the same pace.
+        clocks: further columns.
     """
 
-    def __init__(self, description: str, *, has_time_left: bool = False):
+    def __init__(self, description: str, *clocks: ProgressColumn):
         self.console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            *([TimeRemainingColumn()] if has_time_left else []),
+            *clocks,
             console=self.console,
             transient=True,
             # Of several processes one is enough.
@@ -72,34 +82,55 @@ class Display:
 
 
 class TrainProgress(Display, Callback):
-    """Progress of ``hkconv train``: the epochs of one training after another."""
+    """Progress of ``hkconv train``: lines of the trainings that ended, and a bar for the present one's epochs."""
 
     def __init__(self) -> None:
         super().__init__("loading")
-        self.epochs = self.done = self.total = 0
+        self.epochs = self.done = 0
+        self.cells: list[Cell] = []
+        self.seconds: dict[str, list[float]] = {}
+        self.started = 0.0
 
     def run_started(self, recipe: Recipe, cells: list[Cell]) -> None:
-        self.epochs, self.total = recipe.optim.epochs, len(cells)
+        self.epochs, self.cells = recipe.optim.epochs, cells
 
     def cell_started(self, cell: Cell) -> None:
         self.done += 1
-        self.progress.reset(self.bar, total=self.epochs, description=f"{cell} ({self.done}/{self.total})", state="")
+        self.started = time.perf_counter()
+        self.progress.reset(self.bar, total=self.epochs, description=self._place(cell), state="")
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        self.update(completed=epoch.number, state=f"loss {epoch.loss:.3f}  val {percent(epoch.val_metric)} %")
+        left = self.seconds_left(epoch.number, time.perf_counter() - self.started)
+        state = f"loss {epoch.loss:.3f}  val {percent(epoch.val_metric)} %  {duration(left)} left"
+        self.update(completed=epoch.number, state=state)
+
+    def seconds_left(self, epoch: int, seconds: float) -> float:
+        """Return about how long the run will still take, after some epochs and seconds of a training.
+
+        A training takes as long as those of its model did. Until one has ended, the present one takes all its epochs
+        at its pace, and one of a model that was not met yet as long as the others on average.
+        """
+        model, *coming = (cell.model for cell in self.cells[self.done - 1 :])
+        usual = {name: fmean(found) for name, found in self.seconds.items()}
+        present = usual.get(model, seconds / epoch * self.epochs)
+        others = fmean(usual.values()) if usual else present
+        return max(present - seconds, 0.0) + sum({model: present, **usual}.get(name, others) for name in coming)
 
     def cell_ended(self, result: CellResult) -> None:
+        self.seconds.setdefault(result.model, []).append(result.seconds)
         # A run hides no test part.
         scores = f"validation {percent(result.val_metric)} %, test {percent(cast(float, result.test_metric))} %"
-        place = f"{result.cell} ({self.done}/{self.total})"
-        self.print_in_pipe(f"{place}: {scores}, {result.epochs} epochs, {result.seconds:.1f} s")
+        self.print(f"{self._place(result.cell)}: {scores}, {result.epochs} epochs, {result.seconds:.1f} s")
+
+    def _place(self, cell: Cell) -> str:
+        return f"{cell} ({self.done}/{len(self.cells)})"
 
 
 class TranslationProgress(Display, Callback):
     """Progress of ``hkconv translate train``: the steps of one training."""
 
     def __init__(self) -> None:
-        super().__init__("reading text", has_time_left=True)
+        super().__init__("reading text", TimeElapsedColumn(), TimeRemainingColumn())
         self.validation = ""
         self.steps = 0
 
@@ -122,7 +153,7 @@ class TableProgress(Display, TableWatcher):
     """Progress of ``hkconv reproduce`` and ``hkconv tune``: the trainings that a store lacks."""
 
     def __init__(self) -> None:
-        super().__init__("starting")
+        super().__init__("starting", TimeElapsedColumn())
 
     def planned(self, total: int, stored: int, damaged: "list[Damage]") -> None:
         for damage in damaged:
@@ -145,7 +176,7 @@ class SearchProgress(Display):
     """Progress of ``hkconv search``: a line for each trial, on a terminal too."""
 
     def __init__(self) -> None:
-        super().__init__("trials")
+        super().__init__("trials", TimeElapsedColumn())
         self.started = time.perf_counter()
 
     def trial_ended(self, step: "SearchStep") -> None:
@@ -156,6 +187,17 @@ class SearchProgress(Display):
         seconds = f"{time.perf_counter() - self.started:.0f} s"
         self.print(f"trial {trial.number} ({step.done}/{step.wanted}): {outcome}{value}{best}, {seconds}")
         self.update(completed=step.done, total=step.wanted, state=best.lstrip(", "))
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on a terminal that can be replaced; nothing in a pipe."""
+    console = Console(file=sys.stderr, highlight=False)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status(text) as shown:
+        yield shown.update
 
 
 def duration(seconds: float) -> str:

@@ -8,9 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from hkconv.errors import InputError
 from hkconv.options import Interval, Options, rule_of
+from hkconv.tasks.recipe import check_run
 
 ALIASES = {"models": ["--model"]}
+# Headings of the groups of a recipe in the help.
+PANELS = {"data": "Data", "model": "Model", "optim": "Training", "runtime": "Running"}
 
 
 class GroupedCommand(TyperCommand):
@@ -36,7 +40,7 @@ def recipe_options(recipe: type[Options], without: Collection[str] = ()) -> list
         without: names of options to leave out.
     """
     return [
-        recipe_option(entry, f"{group.capitalize()} options")
+        recipe_option(entry, PANELS[group])
         for group, options in recipe.groups().items()
         for name, entry in options.options().items()
         if name not in without
@@ -85,6 +89,30 @@ def ranged(interval: Interval, *names: str, **info: Any) -> Any:
 def ranged_argument(interval: Interval, **info: Any) -> Any:
     """A command's argument for a number, or several, within a range; ``info`` as for ``typer.Argument``."""
     return typer.Argument(callback=_check_in(interval), **info)
+
+
+def one_of(choices: Collection[str], *names: str, **info: Any) -> Any:
+    """A command's own option for one of a few words; ``names`` and ``info`` as for ``typer.Option``."""
+    return typer.Option(*names, metavar="|".join(choices), callback=_check_among(choices), **info)
+
+
+def run_argument(help: str) -> Any:
+    """A command's argument for the folder of a run."""
+    return typer.Argument(help=help, callback=_check_run, show_default=False)
+
+
+def _check_run(folder: str) -> str:
+    check_run(folder)
+    return folder
+
+
+def _check_among(choices: Collection[str]) -> Callable[..., Any]:
+    def check(param: typer.CallbackParam, value: str | None) -> str | None:
+        if value and value not in choices:
+            raise InputError(f"{param.name} must be {' or '.join(choices)}, got {value!r}")
+        return value
+
+    return check
 
 
 def _check_in(interval: Interval) -> Callable[..., Any]:

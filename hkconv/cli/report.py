@@ -21,7 +21,7 @@ def report(
         typer.Option(help="Folder of the datasets for --explore, else HKCONV_DATA or the cache.", show_default=False),
     ] = None,
 ) -> None:
-    """Write report.md, report.html and the plots from the records of finished trainings.
+    """Write report.md, report.html and plots of what is stored.
 
     Each table of the paper: its figure, ours under both protocols, and HKN
     against the best baseline. A damaged record is named and left out. Pages of

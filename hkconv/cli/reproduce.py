@@ -16,14 +16,11 @@ if TYPE_CHECKING:
 INCOMPLETE = 1
 RESULTS = "results/records"
 
-Batch = Annotated[
-    int | None,
-    ranged(
-        COUNT,
-        help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
-        show_default="60 on a GPU, else 1",
-    ),
-]
+BATCH = ranged(
+    COUNT,
+    help="Networks on one graph trained, and kept, at once; the noise of dropout depends on it.",
+    show_default="60 on a GPU, else 1",
+)
 
 
 def reproduce(
@@ -48,26 +45,30 @@ def reproduce(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
-    batch: Batch = None,
+    batch: Annotated[int | None, BATCH] = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,
 ) -> None:
-    """Train what a table of the paper needs and is not stored yet. Exit code 1 if some of it failed.
+    """Train what a table of the paper still lacks.
 
+    What is stored is not trained again. Exit code 1 if some of it failed.
     Ctrl-C keeps what has ended; the same command goes on from there. What
     failed is tried again. Figures do not depend on --jobs.
 
     Example: hkconv reproduce node --datasets texas --systems HKN,GCN
     """
+    from hkconv.experiments.recipe_files import RECIPES, table_names
+
+    tables = table_names(table)
+
     from hkconv.cli.progress import TableProgress
-    from hkconv.experiments.recipe_files import RECIPES
     from hkconv.experiments.reproduce import Order
     from hkconv.experiments.reproduce import reproduce as fill
-    from hkconv.experiments.tables import Choice, Execution, table_names
+    from hkconv.experiments.tables import Choice, Execution
 
     order = Order(
-        table_names(table),
+        tables,
         Choice(names_of(datasets), names_of(systems), names_of(protocol), quick),
         Execution(device, data, capture, batch),
         jobs,

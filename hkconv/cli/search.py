@@ -8,9 +8,9 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import option, ranged, recipe_options
-from hkconv.errors import InputError
-from hkconv.models import MODELS
+from hkconv.cli.recipe_options import one_of, option, ranged, recipe_options
+from hkconv.cli.reproduce import BATCH
+from hkconv.data.catalog import check_name
 from hkconv.options import COUNT, JOBS
 from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
 
@@ -28,15 +28,18 @@ def search(
     space: str | None,
     trials: int | None,
     jobs: int | None,
+    batch: int | None,
     storage: str | None,
     study: str | None,
     recipe: str | None,
     **options: Any,
 ) -> None:
-    """Search settings of a model by its validation score; test data stays hidden.
+    """Search good settings of a model on validation data.
 
-    Options fix what they name, and the rest of the space is searched. What
-    was stopped goes on by the same command.
+    Test data stays hidden. Options fix what they name, and the rest of the
+    space is searched. What was stopped goes on by the same command. Bad trials
+    are cut short, but not while several of their splits are trained at once,
+    see --batch.
 
     Example: hkconv search texas --space wide --trials 100 --jobs 4
     """
@@ -45,14 +48,13 @@ def search(
     # The recipe of an earlier run may hold these; a search has its own.
     values = {name: value for name, value in values.items() if name not in NOT_OPTIONS}
     model = "hkn" if model is None else model
-    if model not in MODELS:
-        raise InputError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
     chosen = make_recipe({**values, **given, "models": [model]})
+    check_name(chosen.data.dataset)
 
     from hkconv.cli.progress import SearchProgress
     from hkconv.experiments.tuner import plan_search, run_search
 
-    plan = plan_search(chosen, space or "grid", fixed=tuple(given), storage=storage, study=study)
+    plan = plan_search(chosen, space or "grid", fixed=tuple(given), storage=storage, study=study, batch=batch)
     with SearchProgress() as progress:
         result = run_search(plan, 50 if trials is None else trials, 1 if jobs is None else jobs, progress.trial_ended)
     _print_result(result)
@@ -67,10 +69,11 @@ def _signature() -> inspect.Signature:
         option(
             "space",
             str,
-            typer.Option(metavar="grid|wide", help="The paper's grid, or wide ranges and levers.", show_default="grid"),
+            one_of(("grid", "wide"), help="The paper's grid, or wide ranges and levers.", show_default="grid"),
         ),
         option("trials", int, ranged(COUNT, help="Trials in all, earlier ones included.", show_default="50")),
         option("jobs", int, ranged(JOBS, help="Processes that train at the same time.", show_default="1")),
+        option("batch", int, BATCH),
         option(
             "storage",
             str,

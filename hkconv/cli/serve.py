@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import percent
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import ranged, run_argument
 from hkconv.errors import InputError
 from hkconv.options import COUNT, PORT, POSITIVE
 
 
 def serve(
-    run: Annotated[str, typer.Argument(help="Folder of a run on own data, as `hkconv train` prints it.")],
+    run: Annotated[str, run_argument("Folder of a run on own data, as `hkconv train` prints it.")],
     data: Annotated[
         str | None,
         typer.Option(help="Graph of a node task; by default the one trained on.", show_default=False),
@@ -32,10 +32,11 @@ def serve(
     max_seconds: Annotated[float, ranged(POSITIVE, help="For a body to arrive, and for its answer.")] = 30.0,
     max_requests: Annotated[int, ranged(COUNT, help="At a time; more are told to come back later.")] = 256,
 ) -> None:
-    """Answer over HTTP: classes of nodes, of new nodes with their edges, of graphs.
+    """Answer questions about own data over HTTP.
 
-    The schema is at /openapi.json. A token is not an option of its own, for
-    other users of the machine could read it there.
+    Classes of nodes, of new nodes with their edges, of graphs. The schema is at
+    /openapi.json. A token is not an option of its own, for other users of the
+    machine could read it there.
 
     Example: hkconv serve runs/papers-20250101-120000 --port 8000
     """
@@ -59,7 +60,7 @@ def serve(
     listening = server.bind(host, port)
     service = load_service(run, data=data, model=model, device=device)
     app = create_app(service, limits, token)
-    result = service.predictor.result
+    result = service.predictor.choice.result
     typer.echo(f"{result.cell}, validation {result.metric} {percent(result.val_metric)} %")
     typer.echo(f"answers: {', '.join(f'POST {offer.path}' for offer in list_offers(service, limits))}")
     if token is None and not server.is_loopback(listening):

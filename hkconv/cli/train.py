@@ -12,9 +12,10 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import option, recipe_options
+from hkconv.cli.recipe_options import PANELS, option, recipe_options
+from hkconv.data.catalog import check_name
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import Recipe, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks.recipe import Recipe, check_run, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
     from hkconv.tasks.summary import RunSummary, Spread, Unlearned
@@ -24,9 +25,10 @@ RULES = {"majority class": "the majority class", "constant score": "a constant s
 SAMPLERS = {"numba": "hkconv (Numba)", "pyg-lib": "PyG (pyg-lib)", "torch-sparse": "PyG (torch-sparse)"}
 
 
-def train(recipe: str | None, resume: str | None, **options: Any) -> None:
-    """Train HKN and, for scale, an MLP and a GCN on the same splits, and print one table.
+def train(recipe: str | None, resume: str | None, refit: bool | None, **options: Any) -> None:
+    """Train HKN and other models on the same splits.
 
+    Prints one table: by default of HKN and, for scale, an MLP and a GCN.
     Without a dataset: on a tree that needs no file and no network. Own data: a folder with nodes.csv and edges.csv or
     in TU format, or a file .pt, .npz or, of SMILES, .csv. Options override the recipe.
 
@@ -34,6 +36,7 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
     """
     given = {name: value for name, value in options.items() if value is not None}
     chosen = _choose_recipe(recipe, resume, given)
+    check_name(chosen.data.dataset)
 
     from hkconv.cli.progress import TrainProgress
     from hkconv.engine.distributed import find_place
@@ -45,6 +48,20 @@ def train(recipe: str | None, resume: str | None, **options: Any) -> None:
         _print_summary(summary)
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if refit and find_place().rank == 0:
+        _refit(str(summary.folder))
+
+
+def _refit(folder: str) -> None:
+    from hkconv.cli.progress import status
+    from hkconv.tasks.refit import refit_run
+
+    with status("training on all labels"):
+        found = refit_run(folder)
+    if found is None:
+        raise typer.Exit(INTERRUPTED)
+    extent = f"{count(found.labels, 'label')}, {count(found.epochs, 'epoch')}"
+    typer.echo(f"refit: {found.model} on all {extent}; hkconv predict, export and explore take it")
 
 
 def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) -> Recipe:
@@ -53,6 +70,7 @@ def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) 
         return make_recipe({**values, **given})
     if "out" in given:
         raise InputError("out cannot be given with resume: the run goes on in its own folder")
+    check_run(resume)
     if file is None:
         from hkconv.tasks.run import read_recipe
 
@@ -61,10 +79,17 @@ def _choose_recipe(file: str | None, resume: str | None, given: dict[str, Any]) 
 
 
 def _signature() -> inspect.Signature:
-    """The signature that typer reads: the dataset, an option for each other field, and the two that name files."""
-    recipe = option("recipe", str, typer.Option(help="YAML file with any of the options.", show_default=False))
-    resume = option("resume", str, typer.Option(help="Folder of an unfinished run to go on with.", show_default=False))
-    return inspect.Signature([*recipe_options(Recipe), recipe, resume])
+    """The signature that typer reads: the dataset, an option for each other field, and three of the command's own."""
+    own = [
+        _own_option("recipe", str, "--recipe", "YAML file with any of the options."),
+        _own_option("resume", str, "--resume", "Folder of an unfinished run to go on with."),
+        _own_option("refit", bool, "--refit", "At the end train the chosen settings on all labels, to predict with."),
+    ]
+    return inspect.Signature([*recipe_options(Recipe), *own])
+
+
+def _own_option(name: str, kind: type, flag: str, help: str) -> inspect.Parameter:
+    return option(name, kind, typer.Option(flag, help=help, show_default=False, rich_help_panel=PANELS["runtime"]))
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]  # inspect looks for it, and typer asks inspect
@@ -103,6 +128,7 @@ def _footer(summary: "RunSummary") -> list[str]:
     if "overlap" in dataset:
         shares = (f"{percent(share)} % of {name}" for name, share in dataset["overlap"].items())
         lines.insert(2, f"overlap of the splits: {', '.join(shares)}")
+    lines += [f"data: {note}" for note in summary.notes]
     lines += [f"guard: {result.cell}: {result.guard}" for result in summary.cells if result.guard]
     lines += [_unlearned_line(entry, summary.chance_rule) for entry in summary.unlearned]
     if summary.sampler is not None and optim.neighbors is not None:
@@ -110,7 +136,7 @@ def _footer(summary: "RunSummary") -> list[str]:
         batches = f"batches of {count(optim.batch_size, 'node')}, {sizes} neighbours a layer"
         lines.insert(2, f"{batches}, sampled by {SAMPLERS[summary.sampler]}")
     if not summary.interrupted:
-        return lines
+        return [*lines, *_next_steps(summary)]
     kept = [str(result.cell) for result in summary.cells if result.interrupted]
     best = f"; {kept[0]} kept its best weights" if kept else ""
     return [
@@ -118,6 +144,23 @@ def _footer(summary: "RunSummary") -> list[str]:
         *lines,
         f"go on: hkconv train --resume {shlex.quote(str(summary.folder))}",
     ]
+
+
+def _next_steps(summary: "RunSummary") -> list[str]:
+    """Commands to go on with, of those that can do something with the run."""
+    from hkconv import models
+    from hkconv.data.own.loading import is_own
+    from hkconv.models.hyperbolic_network import HyperbolicNetwork
+
+    data, folder = summary.recipe.data, shlex.quote(str(summary.folder))
+    best = max(summary.models, key=lambda row: row.val.mean).model
+    task = "" if data.task is None else f" --task {data.task}"
+    steps = [f"search: hkconv search {shlex.quote(data.dataset)} --model {best}{task}"]
+    if any(issubclass(models.find(row.model), HyperbolicNetwork) for row in summary.models):
+        steps.insert(0, f"explore: hkconv explore {folder}")
+    if is_own(data.dataset):
+        steps.insert(0, f"predict: hkconv predict {folder} {shlex.quote(data.dataset)}")
+    return steps
 
 
 def _unlearned_line(entry: "Unlearned", rule: str) -> str:

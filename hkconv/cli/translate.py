@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
-from hkconv.cli.recipe_options import option, ranged, recipe_option
+from hkconv.cli.recipe_options import one_of, option, ranged, recipe_option
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 from hkconv.options import BEAM, PENALTY
@@ -28,13 +28,13 @@ translate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @translate.callback()
 def _translate() -> None:
-    """Train a translator on parallel text, score it, and translate with it.
+    """Train a translator, score it, and translate with it.
 
     Example: hkconv translate train --train multi30k/train --valid multi30k/valid
     """
 
 
-WeightsOption = Annotated[str, typer.Option(metavar="best|last|average", help="Weights of the run to use.")]
+WeightsOption = Annotated[str, one_of(("best", "last", "average"), help="Weights of the run to use.")]
 BeamOption = Annotated[int, ranged(BEAM, help="Hypotheses to follow at once; 1 is greedy.")]
 PenaltyOption = Annotated[float, ranged(PENALTY, help="Length penalty; 0 prefers short translations.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
@@ -118,9 +118,9 @@ def score(
     length_penalty: PenaltyOption = 0.6,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate a test set and print BLEU and chrF with sacrebleu's signatures.
+    """Score the translation of a test set.
 
-    The scores are added to scores.jsonl in the run's folder.
+    Prints BLEU and chrF with sacrebleu's signatures. The scores are added to scores.jsonl in the run's folder.
 
     Example: hkconv translate score runs/hkn-en-de --test multi30k/test
     """
@@ -169,7 +169,9 @@ def run(
     length_penalty: PenaltyOption = 0.6,
     device: DeviceOption = "auto",
 ) -> None:
-    """Translate the lines of standard input to standard output; an empty line stays empty.
+    """Translate the lines of standard input.
+
+    To standard output; an empty line stays empty.
 
     Example: echo "A man is running." | hkconv translate run runs/hkn-en-de
     """

@@ -8,7 +8,7 @@ import typer
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import percent
 from hkconv.cli.recipe_options import ranged
-from hkconv.cli.reproduce import INCOMPLETE, RESULTS, Batch, names_of, print_summary
+from hkconv.cli.reproduce import BATCH, INCOMPLETE, RESULTS, names_of, print_summary
 from hkconv.options import COUNT, JOBS, REPEATS
 
 if TYPE_CHECKING:
@@ -35,16 +35,17 @@ def tune(
         str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
-    batch: Batch = None,
+    batch: Annotated[int | None, BATCH] = None,
     recipes: Annotated[
         str | None, typer.Option(help="Folder of recipes instead of hkconv's own.", show_default=False)
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write the best settings into the folder of recipes.")] = False,
 ) -> None:
-    """Tune the systems of a table on validation data; test data stays hidden.
+    """Tune the systems of a table on validation data.
 
-    Every system gets the same number of trials. What was stopped goes on by
-    the same command. With --write the tables are then trained so.
+    Test data stays hidden. Every system gets the same number of trials. What
+    was stopped goes on by the same command. With --write the tables are then
+    trained so.
 
     Example: hkconv tune node --datasets texas --systems HKN,GCN --jobs 2
     """

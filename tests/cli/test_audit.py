@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from own_files import write_people
 
 from hkconv.data import load
 
@@ -81,7 +82,7 @@ def test_classes_are_counted_from_the_fewest_to_the_most_over_the_splits(hkconv)
     "arguments, words",
     [
         (("tre",), "unknown dataset 'tre': did you mean tree"),
-        (("tree", "--protocol", "fair"), "protocol must be 'clean' or 'published', got 'fair'"),
+        (("tree", "--protocol", "fair"), "protocol must be clean or published, got 'fair'"),
         (("tree", "--protocol", "published"), "'published' does not cover the node task of dataset 'tree'"),
         (("tree", "--split-file", "absent.json"), "split file absent.json cannot be read"),
         (("tree", "--split-file", "splits.txt"), "split file must end in .json or .npz"),
@@ -96,3 +97,49 @@ def test_bad_input(hkconv, in_empty_folder, arguments, words):
 def test_indices_beyond_the_dataset(hkconv):
     Path("mine.json").write_text(json.dumps({**SOUND, "test": [971]}))
     assert "mentions index 971, but indices end at 970" in hkconv.fails("audit", "tree", "--split-file", "mine.json")
+
+
+def test_own_data(hkconv):
+    write_people(Path("people"))
+    result = hkconv("audit", "people")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("people: node task, protocol clean")
+    assert [row[0] for row in rows(result.stdout, "class")] == ["chef", "junior", "senior"]
+    assert "3 self loops" in result.stdout and result.stdout.splitlines()[-1] == "no leak found"
+    assert "protocol must be 'clean' for own data" in hkconv.fails("audit", "people", "--protocol", "published")
+
+
+def test_a_copied_person_leaks(hkconv):
+    """Every node has a copy with the same neighbours, features and label, and unlabelled ones do not count."""
+    Path("twins").mkdir()
+    nodes = [f"{name}{number},{number},{'ab'[number % 2]}" for number in range(40) for name in "xy"]
+    more = [f"{name}{number},1," for number in range(40, 60) for name in "xy"]
+    Path("twins/nodes.csv").write_text("\n".join(["id,f,label", *nodes, *more]) + "\n")
+    edges = [f"{name}{number},x{40 + (number + step) % 20}" for number in range(40) for name in "xy" for step in (3, 7)]
+    Path("twins/edges.csv").write_text("\n".join(["source,target", *edges]) + "\n")
+    result = hkconv("audit", "twins")
+    assert result.exit_code == 1, result.output
+    assert "leak: " in result.stdout and "neighbours and features" in result.stdout
+
+
+def test_homophily_counts_links_between_two_known_classes(hkconv):
+    Path("few").mkdir()
+    nodes = [
+        "a0,1,x",
+        "a1,2,x",
+        "a2,3,x",
+        "a3,5,x",
+        "a4,6,x",
+        "b0,1,y",
+        "b1,2,y",
+        "b2,3,y",
+        "b3,3,y",
+        "b4,3,y",
+        "c,4,",
+        "d,5,",
+    ]
+    Path("few/nodes.csv").write_text("\n".join(["id,f,label", *nodes]) + "\n")
+    Path("few/edges.csv").write_text("source,target\na0,a1\na0,b0\nb0,b1\nb1,b2\nc,d\na0,c\n")
+    result = hkconv("audit", "few")
+    # Three links of four, with three and five of eight ends: (3/4 - 34/64) / (1 - 34/64).
+    assert "edge homophily       0.750" in result.stdout and "adjusted             0.467" in result.stdout

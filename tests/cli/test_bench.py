@@ -46,13 +46,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(hkconv, in_empty_folder, argum
 
 
 def test_ctrl_c_leaves_what_was_measured(hkconv, monkeypatch):
-    from hkconv.experiments import bench
+    from hkconv.engine import measuring
 
     def interrupt(calls, budget, timer, samples):
         samples["gcn"] = [0.5]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench, "measure", interrupt)
+    monkeypatch.setattr(measuring, "measure", interrupt)
     result = hkconv("bench", *QUICK, "--out", "bench.json")
     assert result.exit_code == 130
     assert "interrupted: the tables show what was measured" in result.stdout

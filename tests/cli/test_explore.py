@@ -2,6 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_files import write_papers
+
+from hkconv.viz import class_distances_figure, confusion_figure
+from hkconv.viz.explorer.run_scene import read_run_scene
 
 
 @pytest.fixture
@@ -30,6 +34,25 @@ def test_a_run(hkconv):
     assert result.exit_code == 0, result.output
     assert "tree · hkn: 971 nodes, 3 layers" in result.stdout
     assert Path("page.html").exists()
+
+
+def test_own_data_have_their_ids_and_classes_on_the_page_and_in_figures(hkconv):
+    write_papers(Path("papers"))
+    arguments = ("--epochs", 1, "--num-splits", 1, "--models", "hkn,gcn", "--hidden-dim", 3)
+    result = hkconv("train", "papers", *arguments, "--out", "run")
+    assert result.exit_code == 0, result.output
+    *_, predict, explore, search = result.stdout.splitlines()
+    assert predict == f"predict: hkconv predict run {Path('papers').absolute()}"
+    assert explore == "explore: hkconv explore run"
+    assert search.startswith(f"search: hkconv search {Path('papers').absolute()} --model ")
+    scene = read_run_scene("run")
+    assert scene.names == tuple(f"paper {number}" for number in range(60))
+    assert scene.class_names == ("high", "low", "mid")
+    assert hkconv("explore", "run").exit_code == 0
+    assert '"paper 59"' in Path("explorer.html").read_text() and "class 0" not in Path("explorer.html").read_text()
+    for draw in (confusion_figure, class_distances_figure):
+        axes = draw("run", "hkn", device="cpu").axes[0]
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == ["high", "low", "mid"]
 
 
 def test_bad_input(hkconv, points):

@@ -31,8 +31,18 @@ def test_the_best_network_of_a_run(hkconv, run):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_ending_of_the_file_says_its_format(hkconv, run):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    result = hkconv("export", run, "--out", "model.onnx")
+    assert result.exit_code == 0, result.output
+    assert {entry.name for entry in onnxruntime.InferenceSession("model.onnx").get_inputs()} == {"x", "edge_index"}
+
+
 def test_what_cannot_be_exported(hkconv, run, in_empty_folder):
     assert "format must be torch or onnx, got 'caffe'" in hkconv.fails("export", run, "--out", "m", "--format", "caffe")
+    assert "ends as a file of format onnx does, got format torch" in hkconv.fails(
+        "export", run, "--out", "m.onnx", "--format", "torch"
+    )
     assert "does not exist" in hkconv.fails("export", "nowhere", "--out", "m")
     assert "out must be a folder that can be written to" in hkconv.fails("export", run, "--out", "/proc/nowhere/m")
     hkconv("train", *QUICK[:-1], "other", "--models", "mlp")

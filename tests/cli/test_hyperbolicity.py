@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hkconv.data import hyperbolicity
@@ -85,3 +86,14 @@ def test_ctrl_c_prints_the_bounds(hkconv, monkeypatch):
 def test_bad_input(hkconv, arguments, words):
     Path("bad.csv").write_text("1,2\n1;3\n")
     assert words in hkconv.fails("hyperbolicity", *arguments)
+
+
+def test_own_folders_and_archives(hkconv):
+    Path("ring").mkdir()
+    Path("ring/nodes.csv").write_text("id,f\n" + "".join(f"n{node},1\n" for node in range(12)))
+    Path("ring/edges.csv").write_text("source,target\n" + "".join(f"n{n},n{(n + 1) % 12}\n" for n in range(12)))
+    nodes = np.arange(12)
+    np.savez("ring.npz", x=np.ones((12, 1)), edge_index=np.stack([nodes, (nodes + 1) % 12]))
+    for path in ("ring", "ring.npz"):
+        row = hkconv("hyperbolicity", path).stdout.splitlines()[2].split()
+        assert row[:6] == ["ring", "12", "12", "12", "3", "exact"]

@@ -14,6 +14,12 @@ def test_help_lists_the_commands(hkconv):
     assert all(command in result.stdout for command in COMMANDS)
 
 
+@pytest.mark.parametrize("group", [(), ("translate",), ("plot",)])
+def test_the_summary_of_every_command_fits_its_line(hkconv, group):
+    commands = hkconv(*group, "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert commands and not [line for line in commands if line.endswith("...")]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_has_one_example_and_fits(hkconv, command):
     result = hkconv(command, "--help")

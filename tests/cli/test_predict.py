@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_papers, write_people
 
 
 @pytest.fixture
@@ -54,3 +54,26 @@ def test_a_file_that_would_run_a_command_is_refused(hkconv):
     torch.save(Bomb(), "graphs.pt")
     assert "is refused: it asks for posix.mkdir" in hkconv.fails("train", "graphs.pt")
     assert os.listdir() == ["graphs.pt"]
+
+
+def test_predictions_to_standard_output_alone(hkconv, run):
+    result = hkconv("predict", run, "--out", "-")
+    assert result.exit_code == 0 and result.stderr.startswith("gcn split 0 seed 0, validation accuracy ")
+    rows = list(csv.reader(result.stdout.splitlines()))
+    assert rows[0] == ["id", "class", "p_high", "p_low", "p_mid"] and len(rows) == 61
+    assert not Path("predictions.csv").exists()
+
+
+def test_newcomers_are_encoded_as_those_that_were_trained_on(hkconv):
+    """In a folder of their own with gaps and names of their own, and the same answers as beside all others."""
+    people = write_people(Path("people"), count=120)
+    arguments = ("--epochs", 20, "--num-splits", 1, "--models", "mlp", "--hidden-dim", 8, "--out", "run")
+    assert hkconv("train", people, *arguments).exit_code == 0
+    Path("new").mkdir()
+    with open("people/nodes.csv", newline="", encoding="utf-8") as file:
+        heading, *rows = csv.reader(file)
+    with open("new/nodes.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([heading, *rows[80:]])
+    Path("new/edges.csv").write_text("source,target\n")
+    every, some = (hkconv("predict", "run", data, "--out", "-").stdout.splitlines()[1:] for data in ("people", "new"))
+    assert len(some) == 40 and some == every[80:]

@@ -56,7 +56,7 @@ def test_a_run_is_probed(hkconv, run, treebank, monkeypatch, in_empty_folder):
         (("--sentences", "0"), "sentences must be numbers of test sentences that the encoder reads, 1 to 20, got 0"),
         (("--sentences", "a few"), "sentences must be numbers such as 4,17, got 'a few'"),
         (("--seed", "-1"), "seed must be a whole number of at least 0"),
-        (("--weights", "worst"), "weights must be one of best, last, average, got 'worst'"),
+        (("--weights", "worst"), "weights must be best or last or average, got 'worst'"),
         (("--device", "gpu"), "device 'gpu' cannot be used"),
     ],
 )

@@ -9,7 +9,7 @@ from hkconv.engine.loop import Epoch
 from hkconv.engine.steps import LogEntry
 from hkconv.experiments.tuner import SearchStep
 from hkconv.tasks.recipe import make_recipe
-from hkconv.tasks.summary import Cell
+from hkconv.tasks.summary import Cell, CellResult
 
 RECORD = {
     "table": "node",
@@ -42,6 +42,45 @@ def test_a_terminal_sees_loss_and_validation_metric_of_a_training(terminal):
     assert "hkn split 0 seed 0 (1/1)" in shown
     assert "loss 1.234" in shown or "loss 1.235" in shown
     assert "val 51.2 %" in shown
+
+
+def result_of(cell, seconds):
+    scores = {"metric": "accuracy", "test_metric": 0.5, "test_loss": 1.0, "val_metric": 0.625, "val_loss": 1.0}
+    sizes = {"best_epoch": 3, "epochs": 10, "seconds": seconds, "parameters": 7, "interrupted": False}
+    return CellResult(cell.model, cell.split, cell.seed, **scores, **sizes)
+
+
+def test_a_terminal_keeps_a_line_of_every_training_that_ended(terminal):
+    cells = [Cell("hkn", 0, 0), Cell("hkn", 1, 0)]
+    with TrainProgress() as progress:
+        progress.run_started(make_recipe(epochs=10), cells)
+        for cell in cells:
+            progress.cell_started(cell)
+            progress.cell_ended(result_of(cell, 2.0))
+    for number, cell in enumerate(cells, start=1):
+        assert f"{cell} ({number}/2): validation 62.5 %, test 50.0 %, 10 epochs, 2.0 s\n" in terminal.getvalue()
+
+
+def test_the_time_left_is_that_of_the_whole_run(terminal):
+    cells = [Cell("hkn", 0, 0), Cell("hkn", 1, 0), Cell("gcn", 0, 0), Cell("gcn", 1, 0)]
+    with TrainProgress() as progress:
+        progress.run_started(make_recipe(epochs=100), cells)
+        progress.cell_started(cells[0])
+        # A tenth of the first of four takes 3 s.
+        assert progress.seconds_left(10, 3.0) == pytest.approx(27 + 3 * 30)
+        progress.cell_ended(result_of(cells[0], 20.0))
+        progress.cell_started(cells[1])
+        assert progress.seconds_left(50, 15.0) == pytest.approx(5 + 2 * 20)
+        # Longer than usual: nobody knows how much.
+        assert progress.seconds_left(90, 25.0) == pytest.approx(2 * 20)
+        progress.cell_ended(result_of(cells[1], 30.0))
+        progress.cell_started(cells[2])
+        progress.cell_ended(result_of(cells[2], 1.0))
+        progress.cell_started(cells[3])
+        assert progress.seconds_left(5, 0.25) == pytest.approx(0.75)
+        progress.epoch_ended(Epoch(5, 1.2345, 1.0, 0.512))
+        progress.progress.refresh()
+    assert "1 s left" in terminal.getvalue()
 
 
 def test_a_terminal_sees_speed_and_the_latest_validation_loss_of_a_translator(terminal):

@@ -110,7 +110,8 @@ def is_running(pid: int) -> bool:
         (("txas",), "unknown dataset 'txas': did you mean texas"),
         (("--trials", -1), "trials must be a whole number of at least 1 and at most 1000000000, got -1"),
         (("--jobs", 0), "jobs must be a whole number of at least 1 and at most 1024, got 0"),
-        (("--model", "gnc"), "model must be one of hkn, mlp, gcn"),
+        (("--batch", 0), "batch must be a whole number of at least 1"),
+        (("--model", "GCN"), "unknown model 'GCN'; did you mean 'gcn'? accepted: hkn, mlp, gcn"),
         (("--storage", "nonsense"), "storage must be a URL"),
         (("--storage", "sqlite:////no/such/folder/study.db"), "unable to open database file"),
         (("--storage", "nosuchbase://host/base"), "storage nosuchbase://host/base cannot be used"),
@@ -132,6 +133,6 @@ def test_without_optuna_it_says_what_to_install(hkconv, monkeypatch):
 
 
 def test_every_field_of_a_recipe_but_four_is_an_option():
-    own = {"model", "space", "trials", "jobs", "storage", "study", "recipe"}
+    own = {"model", "space", "trials", "jobs", "batch", "storage", "study", "recipe"}
     expected = set(Recipe.options()) - {"models", "seeds", "keep_every", "log"} | own
     assert set(module.search.__signature__.parameters) == expected

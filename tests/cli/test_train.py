@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_papers, write_people
 from torch_geometric.data import Data
 
 from hkconv.cli import train as module
 from hkconv.data import load
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.engine.devices import describe_device
+from hkconv.models import MODELS
 from hkconv.nn import HKBlock, HKConv
 from hkconv.tasks import building
 from hkconv.tasks.recipe import Recipe, make_recipe
@@ -43,6 +44,8 @@ def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
     assert f"device {describe_device(torch.device('cpu'))}" in lines
     assert "files: run" in lines
     assert "check: hkconv evaluate run" in lines
+    assert lines[-1] == "search: hkconv search tree --model mlp"
+    assert not any(line.startswith(("explore:", "predict:")) for line in lines)
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.output
     assert len(result.stderr.splitlines()) == 2
@@ -198,12 +201,14 @@ SHORT = ("--num-splits", 2, "--hidden-dim", 4, "--device", "cpu", "--out", "run"
 
 
 def test_models_that_name_one_class_alone_learned_nothing(hkconv):
-    result = hkconv("train", write_ring(), *SHORT, "--models", "mlp,gcn", "--epochs", 20)
+    result = hkconv("train", write_ring(), *SHORT, "--models", "mlp,gcn", "--epochs", 20, "--scale", "none")
     mlp, gcn = unlearned_lines(result)
     told = "learned nothing (2 of 2 trainings at the majority class); try"
     assert mlp == f"mlp {told} --log-features, --normalize-features, another --lr"
     assert gcn == f"gcn {told} --log-features, --normalize-features, --direction in or out (if directed), another --lr"
-    assert result.stdout.splitlines()[-2:] == [mlp, gcn]
+    *_, last, other, predict, search = result.stdout.splitlines()
+    assert [last, other] == [mlp, gcn]
+    assert predict.startswith("predict: hkconv predict ") and search.startswith("search: hkconv search ")
     assert "\n".join([mlp, gcn]) in hkconv("train", "--resume", "run").stdout
     stored = json.loads(Path("run/summary.json").read_text())
     remedies = ["--log-features", "--normalize-features", "another --lr"]
@@ -231,9 +236,38 @@ def test_a_run_from_before_models_were_said_to_learn_nothing(hkconv):
     ],
 )
 def test_only_options_that_change_something_are_named(hkconv, value, options, remedies):
-    settings = ("--models", "gcn", "--epochs", 20, *options)
+    settings = ("--models", "gcn", "--epochs", 20, "--scale", "none", *options)
     (line,) = unlearned_lines(hkconv("train", write_ring(value), *SHORT, *settings))
     assert line.endswith(f"; try {remedies}")
+
+
+def test_standardized_numbers_may_need_logarithms(hkconv):
+    draw = np.random.default_rng(0)
+    x = np.exp(draw.normal(size=(60, 2)) + 3)
+    np.savez("noise.npz", x=x, edge_index=np.zeros((2, 0), dtype=int), y=draw.random(60) < 0.2)
+    settings = ("--models", "mlp", "--epochs", 20, "--weight-decay", 10)
+    (line,) = unlearned_lines(hkconv("train", "noise.npz", *SHORT, *settings))
+    assert line.endswith("; try --scale log, another --lr")
+    (line,) = unlearned_lines(hkconv("train", "noise.npz", *SHORT[:-1], "again", *settings, "--scale", "log"))
+    assert line.endswith("; try another --lr")
+
+
+def test_what_was_done_to_the_columns_of_own_tables_is_said(hkconv):
+    write_people(Path("people"), count=120)
+    result = hkconv("train", "people", *SHORT, "--models", "mlp", "--epochs", 3)
+    assert "data: missing values: age " in result.stdout and "the mean of the training rows" in result.stdout
+    assert "data: taken as names, different in nearly every row, not as features: name" in result.stdout
+    assert json.loads(Path("run/summary.json").read_text())["notes"][0].startswith("missing values: age ")
+    words = "values are missing in age "
+    assert words in hkconv.fails("train", "people", *SHORT[:-1], "other", "--missing", "error")
+
+
+def test_the_chosen_settings_are_trained_on_all_labels_at_the_end(hkconv):
+    papers = write_papers(Path("papers"))
+    result = hkconv("train", papers, *SHORT, "--models", "gcn", "--epochs", 3, "--refit")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1].startswith("refit: gcn on all 50 labels, ")
+    assert "; refitted on all labels" in hkconv("predict", "run").stdout
 
 
 def test_a_model_that_learns_is_not_told_of(hkconv):
@@ -269,7 +303,8 @@ def test_links_that_are_learned(hkconv):
 def test_graphs_that_are_not_learned(hkconv):
     one_way = torch.tensor([[0, 1], [1, 2]])
     torch.save([Data(x=torch.ones(3, 2), edge_index=one_way, y=int(index % 3 == 0)) for index in range(60)], "mine.pt")
-    (line,) = unlearned_lines(hkconv("train", "mine.pt", *SHORT, "--models", "gcn", "--epochs", 20))
+    settings = ("--models", "gcn", "--epochs", 20, "--scale", "none")
+    (line,) = unlearned_lines(hkconv("train", "mine.pt", *SHORT, *settings))
     told = "gcn learned nothing (2 of 2 trainings at the majority class); try"
     assert line == f"{told} --normalize-features, --direction in or out (if directed), another --lr"
 
@@ -283,7 +318,7 @@ def test_half_precision(hkconv):
 
 
 def test_every_field_of_a_recipe_is_an_option():
-    assert set(module.train.__signature__.parameters) == {*Recipe.options(), "recipe", "resume"}
+    assert set(module.train.__signature__.parameters) == {*Recipe.options(), "recipe", "resume", "refit"}
 
 
 def test_a_recipe_may_have_groups_and_options_go_before_it(hkconv):
@@ -297,8 +332,13 @@ def test_a_recipe_may_have_groups_and_options_go_before_it(hkconv):
 def test_help_lists_the_options_by_group(hkconv):
     lines = hkconv("train", "--help").stdout.splitlines()
     titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    groups = ["Data options:", "Model options:", "Optim options:", "Runtime options:"]
-    assert titles == ["Arguments:", *groups, "Options:"]
+    assert titles == ["Arguments:", "Data:", "Model:", "Training:", "Running:", "Options:"]
+    models = " ".join(" ".join(lines).split("--models, --model <str>")[1].split("--hidden-dim")[0].split()).replace(
+        "- ", "-"
+    )
+    assert all(f" {name}," in models or f" {name}." in models for name in MODELS)
+    running = lines[lines.index("Running:") : lines.index("Options:")]
+    assert [word for line in running for word in line.split() if word in ("--resume", "--recipe")]
 
 
 OF_PAPER = [
@@ -335,7 +375,7 @@ OF_PAPER = [
         (("--norm", "group"), "norm must be batch or layer or none, got 'group'"),
         (("--lr", 0), "lr must be a number above 0"),
         (("--lr", "nan"), "lr must be a number above 0"),
-        (("--models", "hkn,transformer"), "models must be different names from hkn, mlp, gcn"),
+        (("--models", "hkn,transformer"), "unknown model 'transformer'; accepted: hkn, mlp, gcn"),
         (("--points", "grid"), "points must be optimal or random or trainable, got 'grid'"),
         (("--task", "graph"), "task of dataset 'tree' must be"),
         (("--device", "cuda:99"), "device 'cuda:99' cannot be used"),

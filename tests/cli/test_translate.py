@@ -172,7 +172,7 @@ def test_other_unusable_input(hkconv, trained, tmp_path):
             *("--raw-references", tmp_path / "short"),
         ],
         "beam must be a whole number of at least 1": ["score", run, "--test", trained / "test", "--beam", 0],
-        "weights must be one of": ["score", run, "--test", trained / "test", "--weights", "worst"],
+        "weights must be best or last or average": ["score", run, "--test", trained / "test", "--weights", "worst"],
         "run must be a folder that": ["score", tmp_path, "--test", trained / "test"],
         "parallel text not found": ["score", run, "--test", tmp_path / "absent"],
         "model must be hkn or": ["train", *toy_arguments(tmp_path, model="hkm")],
