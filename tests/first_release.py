@@ -55,6 +55,7 @@ RECIPE = {
 
 # What a recipe of then has today beside it.
 ADDED = {"form": "paper", "log": [], "link_batch": None, "residual": False, "alpha": None, "theta": 0.5}
+ADDED |= {"edge_attributes": False, "scale": None, "missing": "mean"}
 
 # Of config.json in a run, how HKN was built.
 CONFIG = {

@@ -11,6 +11,7 @@ import hkconv
 PUBLIC_NAMES = (
     "hkconv.Lorentz",
     "hkconv.RiemannianAdam",
+    "hkconv.RiemannianSGD",
     "hkconv.debug",
     "hkconv.kernel_energy",
     "hkconv.kernel_points",
@@ -20,6 +21,9 @@ PUBLIC_NAMES = (
     "hkconv.nn.HEmbedding",
     "hkconv.nn.HKConv",
     "hkconv.nn.HLinear",
+    "hkconv.nn.HMLR",
+    "hkconv.nn.HeteroHKConv",
+    "hkconv.nn.to_hetero",
     "hkconv.nn.global_centroid_pool",
     "hkconv.nn.knn_graph",
     "hkconv.models.HKN",

@@ -13,5 +13,5 @@ class Registered(griffe.Extension):
         for registry in (MODELS, TRANSLATION_MODELS):
             room = pkg[registry.package.partition(".")[2]]
             for name, home in registry.homes.items():
-                room.set_member(name, griffe.Alias(name, f"{home}.{name}"))
+                room.set_member(name, griffe.Alias(name, f"{registry.package}.{home}.{name}"))
             room.exports = [*room.exports, *registry.homes]

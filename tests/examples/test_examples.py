@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# Arguments of a short run, and a test accuracy that it must reach; guessing gives 0.16 for nodes, 0.33 for the others.
+# Arguments of a short run, and a test accuracy that it must reach; guessing gives 0.16 for nodes, 0.5 for links, 0.33
+# for the others.
 SHORT_RUNS = {
+    "fabric.py": (("--epochs", "8"), 0.5),
     "node.py": (("--epochs", "20"), 0.5),
     "graph.py": (("--graphs", "300", "--epochs", "10"), 0.55),
+    "sampled_links.py": (("--leaves", "256", "--epochs", "6"), 0.6),
     "point_cloud.py": (("--clouds", "240", "--points", "32", "--neighbours", "6", "--epochs", "25"), 0.6),
 }
 
@@ -32,6 +35,8 @@ def test_every_example_is_run_here():
 
 @pytest.mark.parametrize("name", SHORT_RUNS)
 def test_example_learns_and_says_so(name, run_example, capsys):
+    if name == "fabric.py":
+        pytest.importorskip("lightning")
     arguments, least = SHORT_RUNS[name]
     accuracy = run_example(name, *arguments)["final_test"]
     assert accuracy > least
