@@ -1,6 +1,7 @@
 """Outputs and gradients of the layers against stored ones, so that a change of form does not change results.
 
-Their last bits depend on the compiler of the kernels, which PyTorch's layers take too.
+Stored are those in double precision; single precision is held to the same numbers, for its last bits depend on the
+processor.
 
 ``python tests/ops/test_stored_results.py`` records them anew, which a change of arithmetic needs and nothing else.
 """
@@ -21,7 +22,7 @@ from hkconv.ops.neighbors import neighbors
 
 STORED = Path(__file__).with_name("stored_results.json")
 SOURCES, TARGETS, EDGES, K, M, N = 7, 5, 13, 3, 3, 2
-TOLERANCE = {torch.float32: 6e-6, torch.float64: 1e-12}
+TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-12}
 
 
 def numbers(*shape, seed):
@@ -111,22 +112,16 @@ BY_BACKEND = {
     "conv-trainable-curved": lambda dtype, backend: run_layer(trainable(backend), dtype),
     "block": lambda dtype, backend: run_layer(block(backend), dtype),
     "block-bipartite": lambda dtype, backend: run_layer(
-        block(backend, norm="layer", mass=True), dtype, bipartite=True, weighted=True
+        block(backend, norm="batch", mass=True), dtype, bipartite=True, weighted=True
     ),
     "attention-kernel": run_attention,
     "attention-centroid": lambda dtype, backend: run_attention(dtype, backend, aggregation="centroid"),
 }
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 CASES = {
-    f"{name}-{backend}-{kind}": (lambda run=run, backend=backend, dtype=dtype: run(dtype, backend))
+    f"{name}-{backend}": (lambda dtype, run=run, backend=backend: run(dtype, backend))
     for name, run in BY_BACKEND.items()
     for backend in ("cpu", "reference")
-    for kind, dtype in DTYPES.items()
-} | {
-    f"{name}-{kind}": (lambda run=run, dtype=dtype: run(dtype))
-    for name, run in {"conv-two-threads": run_threads, "neighbor-centroid": run_centroid}.items()
-    for kind, dtype in DTYPES.items()
-}
+} | {"conv-two-threads": run_threads, "neighbor-centroid": run_centroid}
 
 
 def to_text(value):
@@ -134,12 +129,13 @@ def to_text(value):
 
 
 def from_text(text, like):
-    array = np.frombuffer(b64decode(text), dtype=like.detach().numpy().dtype)
-    return torch.from_numpy(array.copy()).view(like.shape)
+    return torch.from_numpy(np.frombuffer(b64decode(text)).copy()).view(like.shape)
 
 
 def record():
-    results = {case: {name: to_text(value) for name, value in run().items()} for case, run in CASES.items()}
+    results = {
+        case: {name: to_text(value) for name, value in run(torch.float64).items()} for case, run in CASES.items()
+    }
     lines = [f"{json.dumps(case)}: {json.dumps(values)}" for case, values in results.items()]
     STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -150,12 +146,14 @@ def stored():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_outputs_and_gradients_are_what_they_were(case, stored):
-    results, expected = CASES[case](), stored[case]
+def test_outputs_and_gradients_are_what_they_were(case, dtype, stored):
+    results = CASES[case](dtype)
+    expected = {name: from_text(text, results[name]) for name, text in stored[case].items()}
     assert results.keys() == expected.keys()
-    for name, value in results.items():
-        wanted = from_text(expected[name], value)
-        assert (value - wanted).norm() <= TOLERANCE[value.dtype] * wanted.norm().clamp(min=1e-2), name
+    largest = max(value.norm() for value in expected.values())
+    for name, wanted in expected.items():
+        scale = max(wanted.norm(), 0.1 * largest)  # small gradients are differences of larger ones
+        assert (results[name].double() - wanted).norm() <= TOLERANCE[dtype] * scale, name
 
 
 if __name__ == "__main__":
