@@ -1,4 +1,4 @@
-"""Puts results and times of an epoch into the tables of README.md, and the report's summary into docs/results.md.
+"""Puts HKN's standing and times of an epoch into README.md, and the report's summary into docs/results.md.
 
 Run: hkconv report && python benchmarks/readme.py
 """
@@ -8,23 +8,23 @@ from pathlib import Path
 from report import render_short_epochs, replace_section
 
 from hkconv.engine.files import read_json, write_bytes
-from hkconv.report.contest import SUMMARY, read_contests, short_summary
+from hkconv.report.contest import SUMMARY, read_contests, standing
 from hkconv.report.render import as_markdown
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 RESULTS = HERE.parent / "docs" / "results.md"
 CONTESTS = ("links", "node", "graph", "molecules")
-FOR_SCALE = ("GCN", "MLP")
+BESIDE = ("GCN",)
 TIMED = ("cornell", "texas", "wisconsin", "chameleon", "squirrel", "actor")
 TIMED_MODELS = ("hkn", "hybonet", "gcn")
 
 
 def render(text: str) -> str:
     """The page with its tables written anew from the stored records and measurements."""
-    table = short_summary(read_contests(HERE.parent / "results" / "records", CONTESTS), FOR_SCALE)
+    table = standing(read_contests(HERE.parent / "results" / "records", CONTESTS), BESIDE)
     measured = [read_json(path, "benchmark result") for path in sorted((HERE / "results").glob("*.json"))]
-    text = replace_section(text, "results", as_markdown([table]).strip(), README.name)
+    text = replace_section(text, "results", as_markdown([table]).strip().replace("---:", "---"), README.name)
     return replace_section(text, "speed", render_short_epochs(measured, TIMED, TIMED_MODELS), README.name)
 
 

@@ -23,6 +23,7 @@ from hkconv.report.statistics import CHANCE, PairedTest, paired_test, rounded
 from hkconv.report.tables import NOTHING, TrialCounts, column_title, count_text, signed, spread_text
 
 LINKS = "links"
+VERDICTS = ("ahead beyond chance", "within chance", "behind beyond chance")
 CAUTION = (
     "HKN against the best baseline. Chosen by validation are HKN's form and the baseline with the highest mean "
     "validation score under the clean protocol, complete cells only; test scores have no part in it. Systems that are "
@@ -31,8 +32,9 @@ CAUTION = (
     "a dataset share members, so the paired t test and Wilcoxon's signed-rank test (exact, two-sided) are optimistic. "
     "The corrected p and the 95 % interval are those of the corrected resampled t test of Nadeau and Bengio (2003), "
     "with the sizes of test and training set; an interval or p marked 'plain' has no correction, because the records "
-    "do not have these sizes or the pairs are seeds of one split. No p is adjusted for the number of datasets. The "
-    "highest mean test score is seen after the fact: nobody could have chosen it."
+    "do not have these sizes. Where the pairs are seeds of one split, as of molecules, there is nothing to correct, "
+    "and the test says nothing of other splits. No p is adjusted for the number of datasets. The highest mean test "
+    "score is seen after the fact: nobody could have chosen it."
 )
 SUMMARY = "HKN against its baselines"
 SUMMARY_EXPLANATION = (
@@ -103,23 +105,22 @@ class Contest:
         return dict(sorted(((name, gap) for name, gap in found.items() if gap > 0), key=lambda item: -item[1]))
 
     @property
-    def difference(self) -> float:
-        """Mean test score of :attr:`mine` minus that of :attr:`yours`, whether or not they can be paired."""
-        return self.ours[self.mine].test.mean - self.baselines[self.yours].test.mean
-
-    @property
     def over_seeds(self) -> bool:
         """True if pairs are seeds of one split."""
         return self.ours[self.mine].splits == 1
 
-    def test(self) -> PairedTest | None:
-        """Compare :attr:`mine` with :attr:`yours`; None where they have fewer than two pairs."""
-        ours, theirs = self.ours[self.mine], self.baselines[self.yours]
+    def difference(self, rival: str) -> float:
+        """Mean test score of :attr:`mine` minus that of a baseline, whether or not they can be paired."""
+        return self.ours[self.mine].test.mean - self.baselines[rival].test.mean
+
+    def test(self, rival: str) -> PairedTest | None:
+        """Compare :attr:`mine` with a baseline; None where they have fewer than two pairs."""
+        ours, theirs = self.ours[self.mine], self.baselines[rival]
         shared = sorted(ours.tests.keys() & theirs.tests.keys())
         if len(shared) < 2 or self.over_seeds != (theirs.splits == 1):
             return None
         # Seeds of one split are no resampling of the data, so there is nothing to correct.
-        ratio = None if self.over_seeds else ours.test_to_train
+        ratio = 0.0 if self.over_seeds else ours.test_to_train
         return paired_test([ours.tests[unit] for unit in shared], [theirs.tests[unit] for unit in shared], ratio)
 
 
@@ -210,28 +211,29 @@ def read_contests(folder: Path, tables: Sequence[str]) -> list[Contest]:
     return [contest for grid in grids for contest in find_contests(grid, collected)]
 
 
-def short_summary(contests: Sequence[Contest], beside: Sequence[str]) -> Table:
-    """HKN, some systems for scale, and the difference to the baseline that validation chooses; decided contests only.
+def standing(contests: Sequence[Contest], beside: Sequence[str]) -> Table:
+    """Where HKN stands beside some systems and the baseline that validation chooses; decided contests only.
 
     Args:
         contests: of any tables.
-        beside: systems for scale.
+        beside: systems that a reader knows.
 
     Returns:
-        Mean test scores, a row a dataset; that of HKN in bold where no complete baseline is above it.
+        Datasets with their differences in percentage points, a row a verdict.
     """
-
-    def row(contest: Contest) -> tuple[str | Bold, ...]:
-        own = _percent(contest.ours[contest.mine].test.mean)
-        scale = [
-            _percent(contest.baselines[name].test.mean) if name in contest.baselines else NOTHING for name in beside
-        ]
-        dataset = f"{contest.grid.table}: {column_title(contest.grid, contest.dataset)}"
-        counted = f"{len(contest.ahead)} of {len(contest.baselines)}"
-        return (dataset, own if contest.ahead else Bold(own), *scale, counted, _against(contest))
-
-    head = ("dataset", "HKN", *beside, "baselines above", "HKN minus the baseline that validation chooses")
-    return Table(head, tuple(row(contest) for contest in contests if contest.decided))
+    columns = []
+    for name in (*beside, None):
+        column: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+        for contest in contests:
+            rival = contest.yours if name is None and contest.decided else name
+            if contest.ours and rival in contest.baselines:
+                test, difference = contest.test(rival), contest.difference(rival)
+                sign = (difference > 0) - (difference < 0) if test is not None and test.beyond_chance else 0
+                dataset = f"links of {contest.dataset}" if contest.grid.table == LINKS else contest.dataset
+                column[VERDICTS[1 - sign]].append(f"{dataset} {signed(100 * difference, 1)}")
+        columns.append(column)
+    head = ("HKN is", *(f"beside {name}" for name in beside), "beside the baseline that validation chooses")
+    return Table(head, tuple((row, *(", ".join(column[row]) or NOTHING for column in columns)) for row in VERDICTS))
 
 
 def _best_by_validation(cells: Mapping[str, CellFigures]) -> str:
@@ -249,9 +251,16 @@ def _details(contest: Contest) -> tuple[str | Bold, ...]:
     everyone = {**contest.baselines, **contest.ours}
     best = max(everyone, key=lambda variant: everyone[variant].test.mean)
     highest = Bold(f"{best} {_percent(everyone[best].test.mean)}")
-    test = contest.test()
+    test = contest.test(contest.yours)
     if test is None:
-        return (contest.dataset, *systems, signed(100 * contest.difference, 2), *[NOTHING] * 4, "too few", highest)
+        return (
+            contest.dataset,
+            *systems,
+            signed(100 * contest.difference(contest.yours), 2),
+            *[NOTHING] * 4,
+            "too few",
+            highest,
+        )
     return (
         contest.dataset,
         *systems,
@@ -296,7 +305,7 @@ def _tally(contests: Sequence[Contest]) -> list[str]:
     }
     lines = []
     for kind, found in kinds.items():
-        tests = [(contest, contest.test()) for contest in found]
+        tests = [(contest, contest.test(contest.yours)) for contest in found]
         sure = [(contest, test.difference) for contest, test in tests if test and test.beyond_chance]
         lines.append(
             f"Datasets {kind}: {len(found)}. HKN, in the form that validation chooses, is at or above every "
@@ -357,9 +366,9 @@ def _summary_row(
 
 
 def _against(contest: Contest) -> str:
-    test = contest.test()
+    test = contest.test(contest.yours)
     if test is None:
-        return f"{contest.yours}: {signed(100 * contest.difference, 2)}, too few pairs"
+        return f"{contest.yours}: {signed(100 * contest.difference(contest.yours), 2)}, too few pairs"
     p = f"{_p(test.p_plain)}, plain" if test.p_corrected is None else _p(test.p_corrected)
     return f"{contest.yours}: {signed(100 * test.difference, 2)} ({_interval(test)}), p {p}"
 

@@ -3,7 +3,7 @@ from made_records import TEXAS_SIZES, made_cell, made_failure, made_record
 
 from hkconv.experiments import store
 from hkconv.report.collect import Grid, collect_cells
-from hkconv.report.contest import against_baselines, find_contests, read_contests, short_summary, summary
+from hkconv.report.contest import against_baselines, find_contests, read_contests, standing, summary
 from hkconv.report.render import Bold, Items, Table
 from hkconv.report.statistics import paired_test
 
@@ -80,7 +80,9 @@ def test_pairs_of_one_split_are_its_seeds():
 
     row, _ = contest(one_split("HKN", "hkn", [0.7, 0.8, 0.75]) + one_split("GCN", "gcn", [0.6, 0.75, 0.7]))
     assert row["12 pairs"] == "3 seeds"
-    assert row["8 95 % interval"].endswith(", plain")
+    plain = paired_test([0.7, 0.8, 0.75], [0.6, 0.75, 0.7])
+    assert row["8 95 % interval"] == f"{100 * plain.low:+.2f} to {100 * plain.high:+.2f}"
+    assert row["9 p corrected"] == row["10 p paired t"] == f"{plain.p_plain:.3f}"
     row, _ = contest(one_split("HKN", "hkn", [0.7]) + one_split("GCN", "gcn", [0.6]))
     assert (row["7 difference"], row["8 95 % interval"], row["12 pairs"]) == ("+10.00", "–", "too few")
 
@@ -234,16 +236,24 @@ def test_links_have_average_precision_and_the_figures_that_authors_print():
     assert "at or above every baseline on 1 (links airport)" in tally[0]
 
 
-def test_the_short_summary_has_hkn_beside_systems_for_scale():
-    flat = made_cell([0.6, 0.6, 0.6], variant="HKN (flat)", model="hkn-flat", split_sizes=TEXAS_SIZES)
-    table = short_summary(found(TRUE + LUCKY + GCN + flat), ("GCN", "MLP"))
-    expected = summarized(TRUE + LUCKY + GCN + flat)[0]["texas"]["against the baseline that validation chooses"]
-    assert expected.startswith("GCN: +1.00 (")
-    assert table.rows == (("node: texas", Bold("72.33"), "71.33", "–", "0 of 2", expected),)
-    assert table.head[2:4] == ("GCN", "MLP")
-    (below,) = short_summary(found(TRUE + GCN + GIN), ("GCN",)).rows
-    assert below[1:4] == ("72.33", "71.33", "1 of 2")
-    assert short_summary(found(TRUE), ("GCN",)).rows == ()
+def test_where_hkn_stands_beside_each_system():
+    steady = made_cell([0.60, 0.61, 0.59], [0.8, 0.8, 0.8], variant="MLP", model="mlp", split_sizes=TEXAS_SIZES)
+    above = made_cell([0.93, 0.95, 0.97], [0.7, 0.7, 0.7], variant="GAT", model="gat", split_sizes=TEXAS_SIZES)
+    contests = found(TRUE + LUCKY + GCN + steady + above)
+    assert paired_test([0.70, 0.72, 0.75], [0.60, 0.61, 0.59], 37 / 87).beyond_chance
+    table = standing(contests, ("GCN", "MLP", "GAT", "GIN"))
+    assert table.head[1:] == (*(f"beside {name}" for name in ("GCN", "MLP", "GAT", "GIN")), table.head[-1])
+    assert table.rows == (
+        ("ahead beyond chance", "–", "texas +12.3", "–", "–", "–"),
+        ("within chance", "texas +1.0", "–", "–", "–", "texas +1.0"),
+        ("behind beyond chance", "–", "–", "texas -22.7", "–", "–"),
+    )
+
+
+def test_datasets_without_hkn_or_its_rival_stand_nowhere():
+    assert standing(found(TRUE) + found(GCN), ("GCN",)).rows[1] == ("within chance", "–", "–")
+    linked = standing(found([{**record, "table": "links"} for record in TRUE + GCN], table="links"), ("GCN",))
+    assert linked.rows[1] == ("within chance", "links of texas +1.0", "links of texas +1.0")
 
 
 def test_contests_are_read_from_the_store(tmp_path):
