@@ -226,7 +226,7 @@ def standing(contests: Sequence[Contest], beside: Sequence[str]) -> Table:
         column: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
         for contest in contests:
             rival = contest.yours if name is None and contest.decided else name
-            if contest.ours and rival in contest.baselines:
+            if contest.ours and rival is not None and rival in contest.baselines:
                 test, difference = contest.test(rival), contest.difference(rival)
                 sign = (difference > 0) - (difference < 0) if test is not None and test.beyond_chance else 0
                 dataset = f"links of {contest.dataset}" if contest.grid.table == LINKS else contest.dataset
