@@ -1,6 +1,7 @@
 """The built site: without a warning, whole, and asking nobody for anything."""
 
 import functools
+import html
 import importlib
 import re
 import threading
@@ -9,6 +10,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+import yaml
+
+import hkconv.nn
+from hkconv.language.recipe import TranslationRecipe
+from hkconv.options import rule_of
+from hkconv.tasks.recipe import Recipe
 
 ROOMS = ("geometry.lorentz", "points", "nn", "models", "data", "engine", "tasks", "viz", "testing")
 # What a browser fetches by itself; links in ``a`` wait for a click.
@@ -93,6 +100,27 @@ def test_roles_of_docstrings_are_links(site, pages):
     assert any(link.endswith("#hkconv.geometry.curvature.LearnedCurvature") for link in links)
 
 
+def test_the_convolution_and_the_block_come_first_in_their_reference(site, pages):
+    shown = re.findall(r'id="hkconv\.nn\.(?:\w+\.)?(\w+)"', pages[site / "api" / "nn.html"].text)
+    layers = [name for name in shown if name in hkconv.nn.__all__]
+    assert list(dict.fromkeys(layers))[:2] == ["HKConv", "HKBlock"]
+    assert set(layers) == set(hkconv.nn.__all__)
+
+
+@pytest.mark.parametrize("recipe", [Recipe, TranslationRecipe])
+def test_every_key_of_a_recipe_is_on_its_page_with_default_and_meaning(site, pages, recipe):
+    rows = [
+        [html.unescape(re.sub(r"<.*?>", "", cell)) for cell in re.findall(r"<td>(.*?)</td>", row, re.S)]
+        for row in re.findall(r"<tr>(.*?)</tr>", pages[site / "api" / "recipe.html"].text, re.S)
+    ]
+    for name, entry in recipe.options().items():
+        rule = rule_of(entry)
+        shown = [row[2] for row in rows if row[:1] == [name] and row[3] == rule.help.replace("`", "")]
+        unset = ["not set" if rule.optional else "required"]
+        assert shown and (shown == unset) == (entry.default is None), name
+        assert entry.default is None or entry.default in [rule.check(name, yaml.safe_load(text)) for text in shown]
+
+
 def test_reports_outside_the_folder_are_in_the_site(site, pages):
     assert "results/report.html" in pages[site / "results.html"].links
     assert (site / "results" / "report.html").is_file()
@@ -128,3 +156,20 @@ def test_a_browser_asks_nobody_else_and_search_finds_the_layer(browser, address)
     assert [url for url in requests if not url.startswith((address, "data:", "blob:"))] == []
     assert errors == []
     page.close()
+
+
+def test_a_site_opened_from_the_disk_is_searched_without_a_network(browser, site):
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    requests, errors = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("weight_decay")
+    page.wait_for_selector(".md-search-result__item")
+    found = page.eval_on_selector_all(".md-search-result__item a", "links => links.map(link => link.href)")
+    assert any(urldefrag(link).url == (site / "api" / "recipe.html").as_uri() for link in found)
+    assert {urlsplit(url).scheme for url in requests} <= {"file", "data", "blob", "about"}
+    assert errors == []
+    context.close()
