@@ -101,11 +101,7 @@ class HyperbolicNetwork(Readout):
         return self.embedding(F.dropout(x, self.dropout, self.training))
 
     def layer_points(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_weight: Tensor | None = None,
-        edge_attr: Tensor | None = None,
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, edge_attr: Tensor | None = None
     ) -> list[Tensor]:
         """The points of all nodes after the embedding and after each layer, ``(N, hidden_dim+1)`` each."""
         found = [self.embed(x, edge_index, edge_weight)]
@@ -138,9 +134,11 @@ class HyperbolicNetwork(Readout):
         check_attributes(edge_attr, None, 0)
         return self.convs[number](points, edge_index, edge_weight)[:targets]
 
-    def encode(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    def encode(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, edge_attr: Tensor | None = None
+    ) -> Tensor:
         """The points of all nodes after the last layer, ``(N, hidden_dim+1)``."""
-        return self.layer_points(x, edge_index, edge_weight)[-1]
+        return self.layer_points(x, edge_index, edge_weight, edge_attr)[-1]
 
     def forward(
         self,

@@ -328,8 +328,8 @@ class HKConv(KernelConv, HMessagePassing):
           :func:`hkconv.neighbors` made of any of these
         - **edge_weight**: non-negative ``(E,)``
         - **size**: ``(N, N_target)``; of a single ``x`` the first ``N_target`` points are the targets
-        - **edge_attr**: ``(E, edge_dim)`` in the order of the edges as they were first given; a sparse matrix's is
-          by row, then column
+        - **edge_attr**: ``(E, edge_dim)`` in the order of the edges as they were first given; that of a sparse
+          matrix is by row, then column, or in CSC by column, then row
         - **output**: points ``(N_target, n+1)``
     """
 

@@ -537,6 +537,7 @@ def test_attributes_of_edges_reach_every_layer(form, task, dtype):
     plain.load_state_dict({name: value for name, value in model.state_dict().items() if "edge_map" not in name})
     out = model(x, edges, edge_attr=attr, **graphs)
     torch.testing.assert_close(out, plain(x, edges, **graphs), rtol=1e-4, atol=1e-4)
+    assert torch.equal(model.encode(x, edges, edge_attr=attr), model.layer_points(x, edges, None, attr)[-1])
     out.logsumexp(-1).sum().backward()
     maps = [parameter for name, parameter in model.named_parameters() if name.endswith("edge_map")]
     assert len(maps) == (4 if form == "views" else 2) and all(gradient.grad.abs().max() > 0 for gradient in maps)

@@ -629,10 +629,11 @@ def test_attributes_follow_the_edges_as_they_were_given():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         matrix = torch.sparse_coo_tensor(single.flip(0), weight[:-2], (7, 7)).coalesce()
-    by_row = (single[1] * 7 + single[0]).argsort()
-    torch.testing.assert_close(
-        conv(x, matrix, edge_attr=attr[by_row]), conv(x, single, weight[:-2], edge_attr=attr[:-2])
-    )
+        by_column = matrix.to_sparse_csc()
+    expected, by_row = conv(x, single, weight[:-2], edge_attr=attr[:-2]), (single[1] * 7 + single[0]).argsort()
+    torch.testing.assert_close(conv(x, matrix, edge_attr=attr[by_row]), expected)
+    order = (single[0] * 7 + single[1]).argsort()
+    torch.testing.assert_close(conv(x, by_column, edge_attr=attr[order]), expected)
 
 
 def test_attention_weighs_the_nodes_whatever_the_attributes(curvature):

@@ -96,7 +96,8 @@ def sum_of_messages(h: Tensor, edge_index: Tensor, of_edges: Tensor, edge_weight
     """
     message = (h.index_select(0, edge_index[0]) + of_edges).relu()
     message = message if edge_weight is None else edge_weight.unsqueeze(-1) * message
-    return torch.zeros_like(h).index_add(0, edge_index[1], message)
+    # Under autocast messages with weights are of another type than h.
+    return message.new_zeros(h.shape).index_add(0, edge_index[1], message)
 
 
 def _make_norm(norm: str, width: int) -> torch.nn.Module:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 
 from hkconv.models.baselines.baseline import BaselineSizes
@@ -21,7 +22,8 @@ class GCN(Convolutional):
 
     without the activation in the last layer, followed by :class:`~hkconv.models.baselines.baseline.TaskHead`. With
     attributes of edges a neighbour's message is :math:`\operatorname{relu}(W^{(l)} \tilde h_j + V^{(l)} e_{ij})`, as in
-    the Open Graph Benchmark (Hu et al. 2020); those of an added self loop are zero.
+    the Open Graph Benchmark (Hu et al. 2020); those of an added self loop are zero, and a loop
+    that is there already counts beside it.
 
     Arguments: as :class:`~hkconv.models.baselines.convolutional.Convolutional`, and
 
@@ -39,13 +41,15 @@ class GCN(Convolutional):
     def layers(
         self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, edge_attr: Tensor | None = None
     ) -> list[Tensor]:
-        if edge_attr is None:
-            edge_index, edge_weight = normalized_edges(edge_index, edge_weight, x.size(0), x.dtype, doubled=False)
-        return super().layers(x, edge_index, edge_weight, edge_attr)
+        doubled = edge_attr is not None
+        if edge_attr is not None:
+            edge_attr = F.pad(edge_attr, (0, 0, 0, x.size(0)))
+        edges = normalized_edges(edge_index, edge_weight, x.size(0), x.dtype, doubled=doubled)
+        return super().layers(x, *edges, edge_attr)
 
 
 class _AttributedConv(torch.nn.Module):
-    r""":math:`\sum_j \hat A_{ij} (\hat D_{ii} \hat D_{jj})^{-1/2} \operatorname{relu}(W h_j + V e_{ij}) + b`."""
+    r""":math:`\sum_j w_{ij} \operatorname{relu}(W h_j + V e_{ij}) + b`."""
 
     def __init__(self, in_features: int, out_features: int, edge_dim: int):
         super().__init__()
@@ -57,7 +61,5 @@ class _AttributedConv(torch.nn.Module):
         reset_modules(self.children())
         torch.nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, *, edge_attr: Tensor) -> Tensor:
-        edge_index, weight = normalized_edges(edge_index, edge_weight, x.size(0), x.dtype)
-        looped = torch.cat([edge_attr, edge_attr.new_zeros(x.size(0), edge_attr.size(1))])
-        return sum_of_messages(self.linear(x), edge_index, self.of_edges(looped), weight) + self.bias
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor, edge_attr: Tensor) -> Tensor:
+        return sum_of_messages(self.linear(x), edge_index, self.of_edges(edge_attr), edge_weight) + self.bias

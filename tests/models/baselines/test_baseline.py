@@ -190,6 +190,17 @@ def test_attributes_of_edges_must_be_those_it_was_built_for(model, generator):
         built(model)(x, EDGES, edge_attr=attr)
 
 
+@pytest.mark.parametrize("model", [GCN, GAT, GraphSAGE, GIN, FlatHKN, HKN])
+def test_attributes_of_edges_in_half_precision_are_close_to_those_in_full(model, generator):
+    x, attr = torch.randn(NODES, 3, generator=generator), torch.randn(EDGES.size(1), 2, generator=generator)
+    network, weight = built(model, edge_dim=2).eval(), torch.rand(EDGES.size(1), generator=generator)
+    weights = (weight,) if getattr(network, "uses_edge_weight", True) else ()
+    expected = network(x, EDGES, *weights, edge_attr=attr)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(x, EDGES, *weights, edge_attr=attr)
+    torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1 * expected.abs().max().item())
+
+
 @pytest.mark.parametrize("model", [MLP, GCNII, GMT, HGCN, HyboNet])
 def test_others_take_no_attributes_of_edges(model, generator):
     x, attr = torch.randn(NODES, 3, generator=generator), torch.randn(EDGES.size(1), 2, generator=generator)
