@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,10 @@ from hkconv.errors import InputError
 from hkconv.opening import check_regular, open_regular
 
 SUFFIXES = (".csv", ".parquet")
+# The comma first, which is taken where a heading holds none of them. Where spreadsheets separate cells by semicolons a
+# comma is in numbers.
+SEPARATORS = (",", "\t", ";")
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 # What spreadsheets, R and pandas write for a value that is not known, beside nothing at all.
 MISSING = ("", "nan", "n/a", "#n/a", "null", "<na>", "nat")
 
@@ -28,12 +33,14 @@ class ColumnTable:
             missing one. Text is empty where a cell is.
         rows: what the file calls each row: its line in CSV, its number from 1 in Parquet.
         unit: ``"line"`` or ``"row"``.
+        separator: between the cells of a line; with ``";"`` numbers may have a decimal comma.
     """
 
     path: Path
     columns: dict[str, list[str] | np.ndarray]
     rows: Sequence[int]
     unit: str
+    separator: str = ","
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -99,9 +106,11 @@ class ColumnTable:
     def parsed_numbers(self, name: str) -> np.ndarray:
         """(N,) float64, NaN for whatever is no number."""
         cells = self.columns[name]
-        if isinstance(cells, list):
-            return np.array([parse_number(cell) for cell in cells], dtype=np.float64)
-        return cells.astype(np.float64)
+        if not isinstance(cells, list):
+            return cells.astype(np.float64)
+        if self.separator == ";":
+            cells = [cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
+        return np.array([parse_number(cell) for cell in cells], dtype=np.float64)
 
     def known_texts(self, name: str) -> list[str]:
         """The cells of a column as text, empty where a value is missing."""
@@ -138,7 +147,8 @@ def read_table(path: Path, *, may_be_empty: bool = False) -> ColumnTable:
     """Read a table with a heading.
 
     Args:
-        path: ``.csv``, comma-separated UTF-8 text whose first line names the columns, or ``.parquet``.
+        path: ``.csv``, UTF-8 text whose first line names the columns, separated by commas, semicolons or tabs, or
+            ``.parquet``.
         may_be_empty: whether a table without rows is accepted.
 
     Returns:
@@ -198,7 +208,8 @@ def parse_number(cell: str) -> float:
 
 
 def _read_csv(path: Path, bare_name: str | None) -> ColumnTable:
-    lines = _lines(path)
+    separator = "," if bare_name is not None else _find_separator(path)
+    lines = _lines(path, separator)
     first = next(lines, None)
     if first is None:
         if bare_name is None:
@@ -215,15 +226,26 @@ def _read_csv(path: Path, bare_name: str | None) -> ColumnTable:
             raise InputError(f"{path}, line {number} has {len(cells)} columns, but the first line has {len(names)}")
         rows.append((number, cells))
     columns = [list(column) for column in zip(*(cells for _, cells in rows))] or [[] for _ in names]
-    return ColumnTable(path, dict(zip(names, columns)), [number for number, _ in rows], "line")
+    return ColumnTable(path, dict(zip(names, columns)), [number for number, _ in rows], "line", separator)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _find_separator(path: Path) -> str:
+    """The separator that divides the heading into the most columns."""
+    columns = {}
+    for separator in SEPARATORS:
+        try:
+            columns[separator] = len(next(_lines(path, separator), (0, []))[1])
+        except InputError:
+            columns[separator] = 0  # a quote that closes before its cell ends
+    return max(SEPARATORS, key=columns.__getitem__)
+
+
+def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not blank, with their numbers."""
     try:
         # The signature at the beginning of a file that a spreadsheet wrote is no part of the first name.
         with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True, skipinitialspace=True)
+            reader = csv.reader(file, delimiter=separator, strict=True, skipinitialspace=True)
             try:
                 for cells in reader:
                     cells = [cell.strip() for cell in cells]

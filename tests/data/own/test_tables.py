@@ -32,6 +32,17 @@ def test_cells_keep_their_text_and_their_lines(tmp_path):
     ]
 
 
+def test_spreadsheets_of_other_countries(tmp_path):
+    """Semicolons with decimal commas, and tabs; a comma is no decimal point where it separates."""
+    table = read_table(written(tmp_path, '\ufeffid;"a,b";c\r\n007;1,5;-,25e1\r\n8;2;"x; y"\r\n'))
+    assert table.columns == {"id": ["007", "8"], "a,b": ["1,5", "2"], "c": ["-,25e1", "x; y"]}
+    assert table.numbers("a,b").tolist() == [1.5, 2] and table.parsed_numbers("c")[0] == -2.5
+    assert read_table(written(tmp_path, "id\ta;b\n1\t2,5\n")).columns == {"id": ["1"], "a;b": ["2,5"]}
+    for content in ('a,b\n1,"2,5"\n', 'a\tb\n1\t"2,5"\n'):
+        with refused(tmp_path / "table.csv", ", line 2, column b must be a finite number, got '2,5'"):
+            read_table(written(tmp_path, content)).numbers("b")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
