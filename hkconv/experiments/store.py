@@ -2,8 +2,8 @@
 
 A row is one training: its system, split and seed, its scores, where and when it was found. What many rows have in
 common stands once in the folder's ``settings.jsonl`` under an id: the recipe and model (column ``settings``), the data,
-metric and versions (column ``context``), and the commit in full. Recipes there are differences to the first line's,
-``base``.
+metric, device and versions (column ``context``), and the commit in full. Recipes there are differences to the first
+line's, ``base``.
 
 Several processes may append to one folder; a line that is damaged stays where it is, is reported and otherwise passed
 over. ``TABLE.jsonl``, the form of hkconv 0.1, is read too.
@@ -55,13 +55,13 @@ NOT_KEPT = {"models", "num_splits", "seeds", "device", "data", "out"}
 
 SETTINGS = "settings.jsonl"
 _BASE = "base"
-_CONTEXT = ("metric", "split_sizes", "dataset_info", "versions", "machine")
+_CONTEXT = ("metric", "split_sizes", "dataset_info", "versions", "machine", "device")
 _NUMBERS = ("split", "seed", *_SCORES, "peak_memory_bytes")
-_TEXTS = ("dataset", "protocol", "variant", "device", "commit", "when", "error")
+_TEXTS = ("dataset", "protocol", "variant", "commit", "when", "error")
 # The id of the settings is last: a row that is cut off has none that is known.
 _COLUMNS = (
     *("dataset", "protocol", "variant", "split", "seed", "quick", *_SCORES, "peak_memory_bytes"),
-    *("device", "commit", "when", "error", "more", "context", "settings"),
+    *("commit", "when", "error", "more", "context", "settings"),
 )
 _HEADER = ",".join(_COLUMNS).replace("variant", "system")
 # Digits that carry meaning: a loss is a float32.

@@ -77,13 +77,13 @@ def test_what_is_appended_is_read_back(tmp_path):
 
 def test_a_row_refers_to_settings_that_stand_once(tmp_path):
     for split in range(3):
-        append(tmp_path, record(split=split))
+        append(tmp_path, record(split=split, device="cpu"))
     header, *rows = (tmp_path / "node" / "clean.csv").read_text().splitlines()
     assert header.startswith("dataset,protocol,system,split,seed,quick,test,val,") and len(rows) == 3
     base, *entries = map(json.loads, (tmp_path / "node" / "settings.jsonl").read_text().splitlines())
     assert base["id"] == "base" and base["recipe"]["lr"] == FIRST_RELEASE["lr"]
     assert {**entries[0], "id": ""} == {"id": "", "model": "gcn", "recipe": {"lr": 0.01}}
-    assert {**entries[1], "id": ""} == {"id": "", "metric": "accuracy"}
+    assert {**entries[1], "id": ""} == {"id": "", "metric": "accuracy", "device": "cpu"}
     assert len(entries) == 2 and all(row.endswith(f"{entries[1]['id']},{entries[0]['id']}") for row in rows)
 
 
@@ -176,7 +176,7 @@ def test_a_damaged_line_of_the_first_release_is_reported_and_passed_over(tmp_pat
     [
         (lambda row: "\udcff" + row, "not valid CSV"),
         (lambda row: row[:-1], "are not in settings.jsonl"),
-        (lambda row: row[:40], "values, not 22"),
+        (lambda row: row[:40], "values, not 21"),
         (lambda row: row.replace(",0.5,", ",half,"), "a value is no number"),
         (lambda row: row.replace(",0.5,", ",,"), "'test' is no number: None"),
         (lambda row: row.replace(",0.5,", ",NaN,"), "'test' is no number: nan"),
