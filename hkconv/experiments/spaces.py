@@ -9,7 +9,7 @@ A table's space and budget are ``recipes/tuning/TABLE.yaml``::
     own: {HKN: {kernel_size: [2, 4, 8]}, ...}   # for one, before what all share
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,19 +83,12 @@ WIDE_NUMBERS: Space = {
 }
 
 
-def _grid(model: str, dataset: Dataset) -> Space:
-    return PAPER_GRID
-
-
 def _wide(model: str, dataset: Dataset) -> Space:
     """Numbers in wide ranges, every lever of the model, every direction of edges where the graph has one-way ones."""
     space = {**WIDE_NUMBERS, **_levers(model)}
     if isinstance(dataset, NodeDataset) and dataset.graph.is_directed():
         space["direction"] = Choices(DIRECTIONS)
     return space
-
-
-SPACES: dict[str, Callable[[str, Dataset], Space]] = {"grid": _grid, "wide": _wide}
 
 
 def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] = ()) -> Space:
@@ -110,10 +103,11 @@ def make_space(name: str, model: str, dataset: Dataset, fixed: Collection[str] =
     Returns:
         At least one field of :class:`~hkconv.tasks.recipe.Recipe` with its values.
     """
-    if name not in SPACES:
-        raise InputError(f"space must be {' or '.join(SPACES)}, got {name!r}")
+    if name not in ("grid", "wide"):
+        raise InputError(f"space must be grid or wide, got {name!r}")
+    whole = PAPER_GRID if name == "grid" else _wide(model, dataset)
     left_out = {*fixed, *foreign_options(model)}
-    space = {key: values for key, values in SPACES[name](model, dataset).items() if key not in left_out}
+    space = {key: values for key, values in whole.items() if key not in left_out}
     if not space:
         raise InputError(f"nothing is left to search: every field of space {name!r} is given")
     return space

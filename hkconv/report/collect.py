@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from hkconv.data.options import CLEAN
 from hkconv.errors import InputError
 from hkconv.experiments.epochs import PAPER_ROWS
 from hkconv.experiments.recipe_files import TRAINED_TABLES, read_table
@@ -24,7 +25,6 @@ HKN = "hkn"
 PaperFigure = Sequence[float | None] | None
 PaperTable = Mapping[str, Mapping[str, PaperFigure]]
 
-CLEAN, PUBLISHED = "clean", "published"
 # The control in flat space is no form of HKN.
 HKN_LABEL = re.compile(r"HKN(?! \(flat\))|K=\d")
 

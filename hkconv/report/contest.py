@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from hkconv.data.options import CLEAN
 from hkconv.experiments.store import read
 from hkconv.report.collect import (
-    CLEAN,
     HKN,
     HKN_LABEL,
     CellFigures,
@@ -349,9 +349,7 @@ def _summary_row(
         return f"{text(name)} / {spread_text(contest.grid.table, figure) if figure else NOTHING}"
 
     whole = (*contest.ours, *contest.baselines)
-    counts = {
-        trials.get((contest.dataset, name), "none").partition(",")[0] for name in (*contest.ours, *contest.baselines)
-    }
+    counts = {trials.get((contest.dataset, name), "none").partition(",")[0] for name in whole}
     best = max(contest.baselines, key=lambda name: contest.baselines[name].test.mean, default=None)
     return (
         column_title(contest.grid, contest.dataset),

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hkconv.report.collect import CLEAN, PUBLISHED, Grid, natural_order, scaled
+from hkconv.data.options import CLEAN, PUBLISHED
+from hkconv.report.collect import Grid, natural_order, scaled
 from hkconv.report.style import BLACK, GREY, SeriesStyle, add_legend, figure_bytes, new_figure, series, styled
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from hkconv.data.catalog import CATALOG
+from hkconv.data.options import CLEAN, PUBLISHED
 from hkconv.experiments import store
 from hkconv.experiments.store import RUNTIME, TUNING
 from hkconv.experiments.store import Record as StoredRecord
-from hkconv.report.collect import CLEAN, HKN, PUBLISHED, CellFigures, Grid, natural_order, scaled
+from hkconv.report.collect import HKN, CellFigures, Grid, natural_order, scaled
 from hkconv.report.render import Block, Bold, Heading, Table, Text
 from hkconv.tasks.summary import Spread
 
@@ -213,7 +214,7 @@ def tuning_section(counts: TrialCounts) -> list[Block]:
 
 
 def _trials_column(record: StoredRecord) -> str:
-    return record["dataset"] if record["protocol"] == "clean" else f"{record['dataset']}, {record['protocol']}"
+    return record["dataset"] if record["protocol"] == CLEAN else f"{record['dataset']}, {record['protocol']}"
 
 
 def _count_trials(records: list[StoredRecord]) -> str:
