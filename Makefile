@@ -1,5 +1,5 @@
 # `make demo` trains on the embedded dataset, `make test` checks everything, `make nightly` what takes long, `make coverage`
-# and `make mutants` how much the tests notice, `make docs` builds the documentation.
+# and `make mutants` how much the tests notice, `make docs` builds the documentation, `make notebooks` the notebooks.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 COVERED := geometry points ops nn engine data
 COVERING := $(COVERED) testing tasks
 
-.PHONY: demo test nightly coverage mutants docs clean
+.PHONY: demo test nightly coverage mutants docs notebooks clean
 
 demo: .venv/.installed
 	$(BIN)/hkconv train
@@ -36,6 +36,10 @@ mutants: .venv/.installed-dev
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --clean
 	@echo "Open site/index.html in a browser"
+
+# examples/NAME.ipynb of every script with cells
+notebooks: .venv/.installed-dev
+	$(BIN)/jupytext --quiet --to ipynb --update --set-kernel python3 $$(grep -l '^# %%' examples/*.py)
 
 clean:
 	rm -rf .venv site

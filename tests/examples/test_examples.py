@@ -1,4 +1,7 @@
-"""Each example is run as it stands, with a smaller budget, and must beat guessing by far."""
+"""Each example is run as it stands, with a smaller budget, and must beat guessing by far.
+
+Those that are notebooks too are run as such, see test_notebooks.py.
+"""
 
 import runpy
 import sys
@@ -11,7 +14,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # for the others.
 SHORT_RUNS = {
     "fabric.py": (("--epochs", "8"), 0.5),
-    "node.py": (("--epochs", "20"), 0.5),
     "graph.py": (("--graphs", "300", "--epochs", "10"), 0.55),
     "sampled_links.py": (("--leaves", "256", "--epochs", "6"), 0.6),
     "point_cloud.py": (("--clouds", "240", "--points", "32", "--neighbours", "6", "--epochs", "25"), 0.6),
@@ -30,7 +32,8 @@ def run_example(monkeypatch):
 
 
 def test_every_example_is_run_here():
-    assert sorted(SHORT_RUNS) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    notebooks = {path.with_suffix(".py").name for path in EXAMPLES.glob("*.ipynb")}
+    assert SHORT_RUNS.keys() | notebooks == {path.name for path in EXAMPLES.glob("*.py")}
 
 
 @pytest.mark.parametrize("name", SHORT_RUNS)
@@ -41,8 +44,3 @@ def test_example_learns_and_says_so(name, run_example, capsys):
     accuracy = run_example(name, *arguments)["final_test"]
     assert accuracy > least
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"test accuracy {accuracy:.3f} (")
-
-
-def test_node_example_takes_real_data(run_example, real_data):
-    found = run_example("node.py", "--dataset", "texas", "--data", str(real_data), "--epochs", "30")
-    assert found["final_test"] > found["chance"]
