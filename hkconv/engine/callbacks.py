@@ -63,37 +63,17 @@ class Callbacks(Callback):
     def __init__(self, callbacks: Iterable[Callback]):
         self.callbacks = list(callbacks)
 
-    def run_started(self, recipe: Any, cells: list[Any]) -> None:
-        for callback in self.callbacks:
-            callback.run_started(recipe, cells)
 
-    def cell_started(self, cell: Any) -> None:
+def _for_all(stage: str) -> Callable[..., None]:
+    def tell(self: Callbacks, *about: Any) -> None:
         for callback in self.callbacks:
-            callback.cell_started(cell)
+            getattr(callback, stage)(*about)
 
-    def epoch_ended(self, epoch: "Epoch") -> None:
-        for callback in self.callbacks:
-            callback.epoch_ended(epoch)
+    return tell
 
-    def cell_ended(self, result: Any) -> None:
-        for callback in self.callbacks:
-            callback.cell_ended(result)
 
-    def run_ended(self) -> None:
-        for callback in self.callbacks:
-            callback.run_ended()
-
-    def steps_started(self, step: int, steps: int) -> None:
-        for callback in self.callbacks:
-            callback.steps_started(step, steps)
-
-    def steps_logged(self, entry: Any) -> None:
-        for callback in self.callbacks:
-            callback.steps_logged(entry)
-
-    def told(self, text: str) -> None:
-        for callback in self.callbacks:
-            callback.told(text)
+for _stage in (name for name in vars(Callback) if not name.startswith("_")):
+    setattr(Callbacks, _stage, _for_all(_stage))
 
 
 class Logger(Callback, ABC):

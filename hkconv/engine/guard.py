@@ -143,7 +143,7 @@ class Rewind:
         generator: torch.Generator | None = None,
         scaler: torch.amp.GradScaler | None = None,
     ):
-        self.model, self.optimizer, self.scaler = model, optimizer, scaler
+        self.model, self.optimizer, self.generator, self.scaler = model, optimizer, generator, scaler
         self.generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
         device = next(model.parameters()).device
         if device.type == "cuda":

@@ -295,7 +295,7 @@ class EpochCourse(Course):
         if settings.capture:
             self.on_device = CapturedMeasure(model, self._measure)
         self.begun = 0
-        self.progress = EpochProgress() if unfinished is None else unfinished.restore(*self._kept())
+        self.progress = EpochProgress() if unfinished is None else unfinished.restore(self.loop.rewind)
         self.recovery = self.progress.guard
         if self.progress.history:
             processes.seed_dropout(settings.seed)
@@ -339,7 +339,7 @@ class EpochCourse(Course):
         if self.on_epoch is not None:
             self.on_epoch(epoch)
         if self.unfinished is not None and self.processes.is_first:
-            self.unfinished.save_if_due(*self._kept(), self.progress)
+            self.unfinished.save_if_due(self.loop.rewind, self.progress)
 
     def halve_rate(self) -> str:
         for group in self.optimizer.param_groups:
@@ -359,14 +359,11 @@ class EpochCourse(Course):
             return
         if self.begun > len(self.progress.history):
             self.loop.rewind.restore()
-        self.unfinished.save(*self._kept(), self.progress)
+        self.unfinished.save(self.loop.rewind, self.progress)
 
     def _measure(self) -> Tensor:
         """Return metric and mean loss of the validation part, and the largest parameter."""
         return torch.cat([self.task.measure(self.runner, "val"), largest_parameter(self.model)])
-
-    def _kept(self) -> tuple[Any, Any, Any, Any]:
-        return self.model, self.optimizer, self.task.generator, self.precision.scaler
 
 
 def _result(

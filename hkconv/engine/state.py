@@ -19,6 +19,7 @@ from torch import Tensor
 
 from hkconv.engine.distributed import ALONE, Processes
 from hkconv.engine.files import make_folder, write_bytes
+from hkconv.engine.guard import Rewind
 from hkconv.engine.loop import Best, Epoch, EpochProgress
 from hkconv.engine.optimizer import moving_part
 from hkconv.engine.task import Score
@@ -294,24 +295,13 @@ class Unfinished:
         self.path, self.every, self.about = folder / FILE, every, dict(about or {})
         self.saved_at = time.perf_counter()
 
-    def restore(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator | None,
-        scaler: torch.amp.GradScaler | None,
-    ) -> EpochProgress:
-        """Bring a new training to where the file left it.
+    def restore(self, kept: Rewind) -> EpochProgress:
+        """Bring a new training, built as it was, to where the file left it; return how far it is.
 
         Args:
-            model: built as it was.
-            optimizer: of its parameters.
-            generator: what batches are drawn with, if they are drawn.
-            scaler: of the loss, if there is one.
-
-        Returns:
-            How far it is; nowhere if there is no file.
+            kept: all that an epoch changes.
         """
+        model, optimizer = kept.model, kept.optimizer
         if not self.path.exists():
             return EpochProgress()
         parts, facts = read_state(self.path, model, ("best",))
@@ -319,40 +309,21 @@ class Unfinished:
         check_shapes(model.state_dict(), parts["best"], self.path)
         progress = self._progress(facts, {name: tensor.to(device) for name, tensor in parts["best"].items()})
         self._check_same(facts["about"])
-        restore_training(self.path, parts, model, optimizer, generator)
+        restore_training(self.path, parts, model, optimizer, kept.generator)
         for group, lr in zip(optimizer.param_groups, facts["lr"]):
             group["lr"] = lr
         # A file that was written before factors were kept has none; the training then finds it again.
-        if scaler is not None and facts.get("scaler") is not None:
-            restore_scaler(scaler, facts["scaler"], self.path)
+        if kept.scaler is not None and facts.get("scaler") is not None:
+            restore_scaler(kept.scaler, facts["scaler"], self.path)
         return progress
 
-    def save_if_due(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator | None,
-        scaler: torch.amp.GradScaler | None,
-        progress: EpochProgress,
-    ) -> None:
+    def save_if_due(self, kept: Rewind, progress: EpochProgress) -> None:
         """Write the file if the last time is long ago; the arguments are those of :meth:`save`."""
         if time.perf_counter() - self.saved_at >= self.every:
-            self.save(model, optimizer, generator, scaler, progress)
+            self.save(kept, progress)
 
-    def save(
-        self,
-        model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator | None,
-        scaler: torch.amp.GradScaler | None,
-        progress: EpochProgress,
-    ) -> None:
-        """Write the file.
-
-        Args:
-            model, optimizer, generator, scaler: as :meth:`restore` takes them, between two epochs.
-            progress: at least one epoch.
-        """
+    def save(self, kept: Rewind, progress: EpochProgress) -> None:
+        """Write the file between two epochs, of which at least one is done."""
         best = cast(Best, progress.best)
         facts = {
             "about": self.about,
@@ -361,11 +332,12 @@ class Unfinished:
             "seconds": progress.seconds,
             "guard": progress.guard,
             # The guard may have lowered it.
-            "lr": [group["lr"] for group in optimizer.param_groups],
-            "scaler": None if scaler is None else scaler_facts(scaler),
+            "lr": [group["lr"] for group in kept.optimizer.param_groups],
+            "scaler": None if kept.scaler is None else scaler_facts(kept.scaler),
         }
         make_folder(self.path.parent, "out")
-        write_state(self.path, model, optimizer, facts, generator=generator, parts={"best": best.weights})
+        parts = {"best": best.weights}
+        write_state(self.path, kept.model, kept.optimizer, facts, generator=kept.generator, parts=parts)
         self.saved_at = time.perf_counter()
 
     def remove(self) -> None:

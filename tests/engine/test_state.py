@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from watching import needs_cuda
 
 from hkconv.engine import loop
+from hkconv.engine.guard import Rewind
 from hkconv.engine.optimizer import RiemannianAdam
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.engine.settings import Settings
@@ -272,10 +273,10 @@ def test_a_lowered_rate_stays_lowered(tree, tmp_path):
     optimizer.step()
     progress = loop.EpochProgress().after(loop.Epoch(1, 1.0, 1.0, 0.5), model.state_dict, 2.5, "halved the rate")
     optimizer.param_groups[0]["lr"] = 0.125
-    Unfinished(tmp_path).save(model, optimizer, None, None, progress)
+    Unfinished(tmp_path).save(Rewind(model, optimizer), progress)
     other = torch.nn.Linear(2, 2)
     restored = torch.optim.Adam(other.parameters(), lr=0.5)
-    found = Unfinished(tmp_path).restore(other, restored, None, None)
+    found = Unfinished(tmp_path).restore(Rewind(other, restored))
     assert restored.param_groups[0]["lr"] == 0.125
     assert (found.history, found.seconds, found.best.epoch) == (progress.history, 2.5, 1)
     assert found.guard == "halved the rate"
@@ -389,8 +390,7 @@ def test_whatever_the_file_holds_only_input_errors_come_out(tree, kept, drawn):
             write_tensors(kept, tensors, values if isinstance(values, dict) else {})
         model = create("mlp", in_features=4, hidden_dim=6, num_classes=3, num_layers=2)
         with input_errors_alone():
-            Unfinished(kept.parent).restore(
-                model, RiemannianAdam(model.parameters()), None, torch.amp.GradScaler("cpu")
-            )
+            scaler = torch.amp.GradScaler("cpu")
+            Unfinished(kept.parent).restore(Rewind(model, RiemannianAdam(model.parameters()), None, scaler))
     finally:
         kept.write_bytes(sound)
