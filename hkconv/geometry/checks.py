@@ -109,21 +109,12 @@ def check_attributes(edge_attr: Tensor | None, edge_dim: int | None, edges: int)
 def _check_on_manifold(x: Tensor, curvature: Curvature, name: str) -> None:
     rows = x.reshape(-1, x.size(-1))
     _report_first(~rows.isfinite().all(-1), f"{name} contains NaN or Inf")
-    time, tolerance = _time_and_tolerance(rows, curvature)
-    gap = rows[:, 0] - time
-    off = gap.abs() > tolerance
-    _report_first(
-        off,
-        f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))",
-        _CENTROIDS if (gap[off] > 0).all() else "",
-    )
-
-
-def _time_and_tolerance(rows: Tensor, curvature: Curvature) -> tuple[Tensor, Tensor]:
-    """The time of the points with the same space, and by how much that of others differs from it at least."""
     time = lift(rows[:, 1:], curvature)[:, 0]
+    gap = rows[:, 0] - time
     # sqrt(eps): far above rounding (eps), far below what a forgotten lift or another curvature makes.
-    return time, torch.finfo(rows.dtype).eps ** 0.5 * time
+    off = gap.abs() > torch.finfo(rows.dtype).eps ** 0.5 * time
+    where = f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))"
+    _report_first(off, where, _CENTROIDS if (gap[off] > 0).all() else "")
 
 
 def _report_first(bad: Tensor, message: str, remedy: str = "") -> None:

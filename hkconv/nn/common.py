@@ -132,12 +132,16 @@ def read_attributes(edge_attr: Tensor | None, edge_dim: int | None, edges: int, 
     return edge_attr if edge_attr is None or order is None else edge_attr.index_select(0, order)
 
 
+def dropped(x: Tensor, rate: float, curvature: Curvature, training: bool = True) -> Tensor:
+    """Points after dropout of their space; time is recomputed."""
+    return lifted(F.dropout(x[..., 1:], rate), curvature) if training and rate > 0 else x
+
+
 def drop_ends(
     ends: tuple[Tensor, ...], size: Size | None, dropout: float, curvature: Curvature
 ) -> tuple[Tensor, Tensor]:
-    """Sources and targets of :func:`read_ends` after dropout of their space, drawn once a node; time is recomputed."""
-    if dropout > 0:
-        ends = tuple(lifted(F.dropout(x[:, 1:], dropout), curvature) for x in ends)
+    """Sources and targets of :func:`read_ends`, :func:`dropped` once a node."""
+    ends = tuple(dropped(x, dropout, curvature) for x in ends)
     if len(ends) == 2 or size is None or size[1] == ends[0].size(0):
         return ends[0], ends[-1]
     return ends[0], ends[0][: size[1]]

@@ -6,13 +6,12 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hkconv.errors import InputError
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import lift
-from hkconv.nn.common import full_precision, register_curvature, relift_
+from hkconv.nn.common import check_rate, dropped, full_precision, register_curvature, relift_, reset_modules
 from hkconv.nn.linear import HLinear
 from hkconv.ops import attention, reference
 from hkconv.ops.backends import BACKENDS, choose_backend
@@ -98,8 +97,7 @@ class HKAttention(torch.nn.Module):
             raise InputError(f"kernel_size must be at least 1, got {kernel_size}")
         if aggregation not in AGGREGATIONS:
             raise InputError(f"aggregation must be 'kernel' or 'centroid', got {aggregation!r}")
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {dropout}")
+        check_rate(dropout)
         if backend not in BACKENDS:
             raise InputError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
         self.dim, self.num_heads, self.kernel_size = dim, num_heads, kernel_size
@@ -122,9 +120,7 @@ class HKAttention(torch.nn.Module):
         layer would weigh them alike, and learn to tell them apart slowly. With :math:`\sqrt n` scores differ as much
         as those of a fresh Euclidean attention.
         """
-        for module in (self.query, self.key, self.value, self.out, self.linear):
-            if module is not None:
-                module.reset_parameters()
+        reset_modules(self.children())
         with torch.no_grad():
             for module, length in ((self.query, self.dim), (self.key, self.dim), (self.value, self.num_heads)):
                 module.log_scale.add_(0.5 * math.log(length))
@@ -140,7 +136,7 @@ class HKAttention(torch.nn.Module):
     ) -> Tensor:
         self._check(query, key, causal, cache)
         with full_precision(query) as (query,):
-            query = self._drop(query)
+            query = dropped(query, self.dropout, self.curvature, self.training)
             if key is None:
                 keys, values = self._project(query)
                 own = values
@@ -176,7 +172,7 @@ class HKAttention(torch.nn.Module):
         if cache is not None and cache.key is not None and cache.value is not None:
             return cache.key, cache.value
         with full_precision(key) as (key,):
-            projected = self._project(self._drop(key))
+            projected = self._project(dropped(key, self.dropout, self.curvature, self.training))
         return projected if cache is None else cache.extend(*projected)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -186,11 +182,6 @@ class HKAttention(torch.nn.Module):
     def _merge(self, x: Tensor) -> Tensor:
         """``(H, B, T, n+1) -> (B, T, dim+1)``."""
         return lifted(x[..., 1:].permute(1, 2, 0, 3).flatten(2), self.curvature)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        if not self.training or self.dropout == 0:
-            return x
-        return lifted(F.dropout(x[..., 1:], self.dropout), self.curvature)
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, own: Tensor | None, padding: Tensor | None, causal: bool
@@ -203,8 +194,7 @@ class HKAttention(torch.nn.Module):
             # Only the spatial part is data: with a learned curvature the time coordinate follows it.
             kernel = {"own": own, "linear": linear, "points": lift(self.points[:, 1:], self.curvature)}
         rest: dict[str, Any] = {**kernel, "padding": padding, "causal": causal, "curvature": self.curvature}
-        backend = choose_backend(self.backend, query, None)
-        if backend == "reference":
+        if choose_backend(self.backend, query, None) == "reference":
             # Inputs that no fused backend covers should at least fit into memory; the reference is taken as it is.
             piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
             return reference.attend(query, key, value, **rest, piecewise=piecewise)

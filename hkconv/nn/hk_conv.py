@@ -1,7 +1,7 @@
 """HKConv, the hyperbolic kernel convolution: equations (5) to (7) of the paper, and its variants."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 import geoopt
 import torch
@@ -154,105 +154,91 @@ class KernelConv(LazyInput):
     ) -> Tensor:
         """Points of the targets, as :meth:`HKConv.forward`; ``kept`` are the masks of an explainer."""
         ends = read_ends(x, size, self.in_dim, self.curvature, self)
-        backend = choose_backend(self.backend, ends[0], self.linear.act)
+        is_fused = choose_backend(self.backend, ends[0], self.linear.act) != "reference"
         with full_precision(*ends) as ends:
             x_source, x_target = drop_ends(ends, size, self.dropout if self.training else 0.0, self.curvature)
-            aggregate = self._aggregate_by_edges if backend == "reference" else self._aggregate_fused
-            out, mass, lost = aggregate(x_source, x_target, edge_index, edge_weight, edge_attr, kept)
+            found, weight, order = self._read(x_source, x_target, edge_index, edge_weight, is_fused)
+            weight, lost = masked(weight, kept, order, found.target, x_target)
+            edge_attr = read_attributes(edge_attr, self.edge_dim, found.source.numel(), order)
+            if edge_attr is not None or not is_fused:
+                # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
+                x_source, x_target = lift(x_source[:, 1:], self.curvature), lift(x_target[:, 1:], self.curvature)
+            if edge_attr is not None:
+                x_source, x_target, found = self._move(x_source, x_target, found, edge_attr)
+            relative, with_mass = self.relative and edge_attr is None, self.mass is not None or lost is not None
+            if isinstance(found, Neighbors):
+                out, mass = self._aggregate_fused(x_source, x_target, found, weight, relative, with_mass)
+            else:
+                out, mass = self._aggregate_by_edges(x_source, x_target, found._replace(weight=weight), relative)
             if lost is not None and mass is not None:
                 out = drawn_to_origin(out, mass, lost, self.curvature)
             return out if self.mass is None else self.mass(out, mass, self.curvature)
 
-    def _aggregate_by_edges(
+    def _read(
         self,
         x_source: Tensor,
         x_target: Tensor,
         edge_index: Tensor | Neighbors,
         edge_weight: Tensor | None,
-        edge_attr: Tensor | None,
-        kept: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        edges = read_edges(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
+        is_fused: bool,
+    ) -> tuple[Neighbors | Edges, Tensor | None, Tensor | None]:
+        """The edges, their weights times the attention, and their places among the user's if the order is another."""
+        nodes = (x_source.size(0), x_target.size(0))
+        found: Neighbors | Edges
+        if is_fused:
+            found, weight = read_neighbors(edge_index, edge_weight, nodes)
+            order: Tensor | None = found.order
+        else:
+            found = read_edges(edge_index, edge_weight, nodes)
+            weight, order = found.weight, edge_index.order if isinstance(edge_index, Neighbors) else None
         if self.query is not None and self.key is not None:
-            edges = edges._replace(weight=self._attend(self.query(x_target), self.key(x_source), edges))
-        order = edge_index.order if isinstance(edge_index, Neighbors) else None
-        weight, lost = masked(edges.weight, kept, order, edges.target, x_target)
-        edges = edges._replace(weight=weight)
-        linear, curvature = self.linear.named_tensors(), self.curvature
+            attention = self._attend(self.query(x_target), self.key(x_source), found)
+            weight = attention if weight is None else attention * weight
+        return found, weight, order
+
+    def _aggregate_by_edges(
+        self, x_source: Tensor, x_target: Tensor, edges: Edges, relative: bool
+    ) -> tuple[Tensor, Tensor]:
+        linear, act, curvature = self.linear.named_tensors(), self.linear.act, self.curvature
         # Only the spatial part is data: with a learned curvature the time coordinate follows it.
         points = lift(self.points[:, 1:], curvature)
-        # Lifted anew, so that gradients lie along the space coordinates, as those of the fused backends.
-        x_source, x_target = lift(x_source[:, 1:], curvature), lift(x_target[:, 1:], curvature)
-        edge_attr = read_attributes(edge_attr, self.edge_dim, edges.source.numel(), order)
-        if edge_attr is not None and self.edge_map is not None:
-            offset = F.linear(edge_attr.to(self.edge_map), self.edge_map)
-            x_source, x_target = self._move(x_source, x_target, edges.source, edges.target, offset)
-            edges = edges._replace(source=torch.arange(x_source.size(0), device=x_source.device))
         # Inputs that no fused backend covers should at least fit into memory; the reference is taken as it is.
         piecewise = self.backend == "auto" and not torch.compiler.is_compiling()
-        out, mass = reference.hk_aggregate(
-            x_source,
-            x_target,
-            edges,
-            linear,
-            points,
-            self.linear.act,
-            self.relative and edge_attr is None,
-            curvature,
-            piecewise,
-        )
-        return out, mass, lost
+        return reference.hk_aggregate(x_source, x_target, edges, linear, points, act, relative, curvature, piecewise)
 
     def _aggregate_fused(
         self,
         x_source: Tensor,
         x_target: Tensor,
-        edge_index: Tensor | Neighbors,
-        edge_weight: Tensor | None,
-        edge_attr: Tensor | None,
-        kept: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        neighbors, weight = read_neighbors(edge_index, edge_weight, (x_source.size(0), x_target.size(0)))
-        if self.query is not None and self.key is not None:
-            attention = scores.attention(self.query(x_target), self.key(x_source), neighbors, self.curvature)
-            weight = attention if weight is None else attention * weight
-        weight, lost = masked(weight, kept, neighbors.order, neighbors.target, x_target)
-        edge_attr = read_attributes(edge_attr, self.edge_dim, neighbors.source.numel(), neighbors.order)
-        if edge_attr is not None and self.edge_map is not None:
-            x_source, x_target = lift(x_source[:, 1:], self.curvature), lift(x_target[:, 1:], self.curvature)
-            offset = F.linear(edge_attr.to(self.edge_map), self.edge_map)
-            x_source, x_target = self._move(x_source, x_target, neighbors.source, neighbors.target, offset)
-            neighbors = unfold(neighbors)
-        linear = self.linear.named_tensors()
-        out, mass = fused.hk_aggregate(
-            x_source,
-            x_target,
-            neighbors,
-            weight,
-            linear,
-            self.points,
-            self.relative and edge_attr is None,
-            self.curvature,
-            with_mass=self.mass is not None or lost is not None,
-            rectify=self.linear.act is not None,
-        )
-        return out, mass, lost
+        neighbors: Neighbors,
+        weight: Tensor | None,
+        relative: bool,
+        with_mass: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        linear, rectify = self.linear.named_tensors(), self.linear.act is not None
+        given = (x_source, x_target, neighbors, weight, linear, self.points)
+        return fused.hk_aggregate(*given, relative, self.curvature, with_mass, rectify)
 
     def _move(
-        self, x_source: Tensor, x_target: Tensor, source: Tensor, target: Tensor, offset: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """One point an edge, moved by its offset, and what it is seen from, so that ``relative`` need not be."""
-        points = x_source.index_select(0, source)
+        self, x_source: Tensor, x_target: Tensor, found: Neighbors | Edges, edge_attr: Tensor
+    ) -> tuple[Tensor, Tensor, Neighbors | Edges]:
+        """One point an edge, moved by its attributes, what it is seen from, so that ``relative`` need not be, and the
+        edges from these points."""
+        points, edge_map = x_source.index_select(0, found.source), cast(Tensor, self.edge_map)
         if self.relative:
-            points = ominus(points, x_target.index_select(0, target), self.curvature)
+            points = ominus(points, x_target.index_select(0, found.target), self.curvature)
             x_target = lift(torch.zeros_like(x_target[:, 1:]), self.curvature)
-        return lift(points[:, 1:] + offset, self.curvature), x_target
+        moved = lift(points[:, 1:] + F.linear(edge_attr.to(edge_map), edge_map), self.curvature)
+        if isinstance(found, Neighbors):
+            return moved, x_target, unfold(found)
+        return moved, x_target, found._replace(source=torch.arange(moved.size(0), device=moved.device))
 
-    def _attend(self, query: Tensor, key: Tensor, edges: Edges) -> Tensor:
-        ends = query.index_select(0, edges.target), key.index_select(0, edges.source)
+    def _attend(self, query: Tensor, key: Tensor, found: Neighbors | Edges) -> Tensor:
+        if isinstance(found, Neighbors):
+            return scores.attention(query, key, found, self.curvature)
+        ends = query.index_select(0, found.target), key.index_select(0, found.source)
         score = -dist(*ends, self.curvature).square() / self.out_dim**0.5
-        attention = softmax(score, edges.target, num_nodes=query.size(0))
-        return attention if edges.weight is None else attention * edges.weight
+        return softmax(score, found.target, num_nodes=query.size(0))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "KernelConv":
         super()._apply(fn, recurse)

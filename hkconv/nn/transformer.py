@@ -5,16 +5,15 @@ from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hkconv.geometry.checks import check_points
 from hkconv.geometry.curvature import Curvature
 from hkconv.nn.centroid import mix
-from hkconv.nn.common import full_precision, register_curvature, reset_modules
+from hkconv.nn.common import dropped, full_precision, register_curvature, reset_modules
 from hkconv.nn.hk_attention import AttentionCache, HKAttention
 from hkconv.nn.linear import HLinear
 from hkconv.nn.norm import HNorm
-from hkconv.ops.rows import are_fused, lifted, mixed_norm
+from hkconv.ops.rows import are_fused, mixed_norm
 
 # Of a part in its residual, in a fresh layer.
 INITIAL_SHARE = 0.2
@@ -43,17 +42,13 @@ class HFeedForward(torch.nn.Module):
         self.second = HLinear(hidden_dim, dim, act="relu", curvature=curvature)
 
     def reset_parameters(self) -> None:
-        self.first.reset_parameters()
-        self.second.reset_parameters()
+        reset_modules(self.children())
 
     def forward(self, x: Tensor) -> Tensor:
         with full_precision(x) as (x,):
-            return self.second(self._drop(self.first(self._drop(x))))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        if not self.training or self.dropout == 0:
+            for linear in (self.first, self.second):
+                x = linear(dropped(x, self.dropout, self.curvature, self.training))
             return x
-        return lifted(F.dropout(x[..., 1:], self.dropout), self.curvature)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.first.in_dim}, {self.first.out_dim})"

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hkconv.errors import InputError
 from hkconv.models.translation.tokens import PAD, UNKNOWN
+from hkconv.nn.common import check_rate
 
 #: Keys, values or inputs of the positions before, of one decoder layer: tensors of one row a hypothesis.
 Cache = dict[str, Any]
@@ -75,8 +76,7 @@ class Sizes:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.dim % self.num_heads:
             raise InputError(f"dim must be a multiple of num_heads, got dim {self.dim} and {self.num_heads} heads")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
+        check_rate(self.dropout)
 
 
 class Seq2Seq(torch.nn.Module):
