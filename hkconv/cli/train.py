@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from hkconv.tasks.summary import RunSummary, Spread, Unlearned
 
 # What a model that learned nothing stays at; other rules need no article.
-RULES = {"majority class": "the majority class", "constant score": "a constant score"}
+RULES = {
+    "majority class": "the majority class",
+    "constant score": "a constant score",
+    "training mean": "the training mean",
+}
 SAMPLERS = {"numba": "hkconv (Numba)", "pyg-lib": "PyG (pyg-lib)", "torch-sparse": "PyG (torch-sparse)"}
 
 

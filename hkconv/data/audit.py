@@ -15,7 +15,7 @@ from hkconv.data.checks import UNKNOWN, Overlap, overlaps
 from hkconv.data.dataset import CLEAN, OWN, GraphDataset, LinkDataset, NodeDataset, link_keys, pairs_of_keys
 from hkconv.data.isomorphism import same_graphs
 from hkconv.data.loading import load
-from hkconv.data.options import BOTH, IN, OUT, DataOptions
+from hkconv.data.options import BOTH, IN, OUT, R2, DataOptions
 from hkconv.data.own.loading import check_own, is_own, load_own
 from hkconv.data.split_files import check_split_file, read_split_parts
 from hkconv.data.twins import label_agreement, num_with_twin, same_neighbors, same_rows, same_tuples
@@ -209,7 +209,7 @@ def audit_splits(dataset: NodeDataset | GraphDataset, splits: Sequence[Mapping[s
         What was found.
     """
     y, (classes, belongs) = _label_numbers(dataset.labels), _classes(dataset)
-    twins = _graph_twins(dataset, y) if isinstance(dataset, GraphDataset) else _node_twins(dataset)
+    twins = _graph_twins(dataset, y) if isinstance(dataset, GraphDataset) else _node_twins(dataset, y)
     # Twins share their label, for others give nothing away.
     labelled = {kind.name: _with_labels(kind.number, y) for kind in twins}
     return Audit(
@@ -235,6 +235,8 @@ def _classes(dataset: NodeDataset | GraphDataset) -> tuple[list[str], Tensor]:
         every = range(dataset.num_classes)
         named = [str(label) for label in every] if dataset.schema is None else [*dataset.schema.classes]
         return named, dataset.labels.unsqueeze(1) == torch.tensor(every)
+    if dataset.metric == R2:
+        return ["with a number"], ~dataset.labels.isnan()
     questions = dataset.labels.size(1)
     names = [f"{question} {answer}" if questions > 1 else answer for question in range(questions) for answer in ANSWERS]
     return names, (dataset.labels.unsqueeze(2) == torch.arange(len(ANSWERS))).flatten(1)
@@ -251,7 +253,7 @@ def _audit_split(parts: Mapping[str, Tensor], twins: dict[str, Tensor], belongs:
     )
 
 
-def _node_twins(dataset: NodeDataset) -> list[Twins]:
+def _node_twins(dataset: NodeDataset, y: Tensor) -> list[Twins]:
     graph = dataset.graph
     neighbors = same_neighbors(graph)
     degree = _num_neighbors(graph.edge_index, graph.num_nodes)
@@ -259,9 +261,9 @@ def _node_twins(dataset: NodeDataset) -> list[Twins]:
     some = torch.where(degree >= 1, neighbors, -1)
     features = same_tuples(neighbors, same_rows(graph.x))
     return [
-        Twins.of("neighbours", some, graph.y),
-        Twins.of(f"{NEIGHBORS_OF_A_COPY}+ neighbours", several, graph.y, can_leak=True),
-        Twins.of("neighbours and features", features, graph.y, can_leak=True),
+        Twins.of("neighbours", some, y),
+        Twins.of(f"{NEIGHBORS_OF_A_COPY}+ neighbours", several, y, can_leak=True),
+        Twins.of("neighbours and features", features, y, can_leak=True),
     ]
 
 
@@ -281,7 +283,8 @@ def graph_facts(dataset: NodeDataset | GraphDataset | LinkDataset) -> GraphFacts
     source, target = edges[:, ~loops]
     links = link_keys(edges, num_nodes)
     first, second = pairs_of_keys(links, num_nodes)
-    homophily = homophily_of(torch.stack([first, second]), graph.y) if dataset.task == "node" else (None, None)
+    has_classes = dataset.task == "node" and graph.y.dim() == 1
+    homophily = homophily_of(torch.stack([first, second]), graph.y) if has_classes else (None, None)
     features, constant = _features(graph.x, dataset.num_columns if isinstance(dataset, GraphDataset) else None)
     return GraphFacts(
         nodes=num_nodes,

@@ -148,15 +148,26 @@ def check_known(y: Tensor, parts: Mapping[str, Tensor], owner: str) -> None:
             raise InputError(f"member {int(unknown[0])} of {name} of a split of {owner} has no label")
 
 
-def check_answers(y: object, owner: str) -> None:
+def check_answers(y: object, count: int, owner: str) -> None:
     """``y`` holds (count, questions) floats, each 0, 1 or NaN, and one question at least has both answers."""
-    if not isinstance(y, Tensor) or y.dim() != 2 or y.size(1) == 0 or not y.is_floating_point():
-        raise InputError(f"labels of {owner} must be a 2-D float tensor (graphs, questions), got {_what(y)}")
+    is_right = isinstance(y, Tensor) and y.dim() == 2 and y.size(0) == count and y.size(1) > 0
+    if not isinstance(y, Tensor) or not is_right or not y.is_floating_point():
+        raise InputError(f"labels of {owner} must be a 2-D float tensor ({count}, questions), got {_what(y)}")
     other = y[(y != 0) & (y != 1) & ~y.isnan()]
     if len(other):
         raise InputError(f"labels of {owner} must be 0, 1 or NaN, got {float(other[0])}")
     if not both_answers(y).any():
         raise InputError(f"labels of {owner} have no question with both answers: at least one is needed")
+
+
+def check_numbers(y: object, count: int, owner: str) -> None:
+    """``y`` holds (count, 1) floats, finite or NaN, and not all of them are the same."""
+    if not isinstance(y, Tensor) or y.shape != (count, 1) or not y.is_floating_point():
+        raise InputError(f"labels of {owner} must be a float tensor of shape ({count}, 1), got {_what(y)}")
+    if y.isinf().any():
+        raise InputError(f"labels of {owner} must be finite numbers, or NaN where unknown")
+    if len(y[~y.isnan()].unique()) < 2:
+        raise InputError(f"labels of {owner} must hold at least two different numbers")
 
 
 def both_answers(y: Tensor) -> Tensor:

@@ -21,13 +21,14 @@ from hkconv.data.checks import (
     check_features,
     check_known,
     check_labels,
+    check_numbers,
     check_pairs,
     check_parts,
     check_range,
     check_weights,
     overlaps,
 )
-from hkconv.data.options import CLEAN, PUBLISHED
+from hkconv.data.options import ACCURACY, CLEAN, METRICS, PUBLISHED, QUESTION_METRICS, R2
 from hkconv.data.own.schema import Schema
 from hkconv.data.scaling import Scaling, learn_scaling
 from hkconv.errors import InputError
@@ -35,9 +36,6 @@ from hkconv.errors import InputError
 # How a dataset is divided: disjoint parts, as the paper's code does it, or by a file of the user's.
 OWN = "own"
 PROTOCOLS = (CLEAN, PUBLISHED, OWN)
-
-# How answers to yes-or-no questions are scored.
-QUESTION_METRICS = ("ROC-AUC", "AP")
 
 # In the text of a dataset.
 CLASSES_SHOWN = 10
@@ -76,13 +74,15 @@ class Split:
     """Disjoint, non-empty int64 indices of the nodes or graphs to train on, to choose with and to test on.
 
     ``test`` is None where it is hidden, see :func:`hide_test`. ``scaling`` is what the features go through that a model
-    sees, learned from the training rows; None where they are seen as they are.
+    sees, learned from the training rows; None where they are seen as they are. ``target`` is the mean and the deviation
+    of the numbers to train on, where numbers are to be predicted; None has them computed.
     """
 
     train: Tensor
     val: Tensor
     test: Tensor | None
     scaling: Scaling | None = field(default=None, kw_only=True)
+    target: tuple[float, float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_disjoint(self.parts, "a split")
@@ -167,18 +167,19 @@ class LinkSplit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NodeDataset:
-    """One graph whose nodes are to be classified.
+    """One graph whose nodes are to be classified, or asked for answers or a number as graphs of :class:`GraphDataset`.
 
     Args:
         name: name in the catalog.
-        graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64, -1 where a class is not known, and
-            where edges have weights ``edge_weight`` (E,) float32.
+        graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64, -1 where a class is not known, or
+            (N, T) float32, NaN where an answer is not known, and where edges have weights ``edge_weight`` (E,) float32.
         splits: node indices; a split need not cover every node.
-        num_classes: number of classes, larger than every label.
+        num_classes: number of classes, larger than every label; 2 for answers and numbers.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         schema: how own data became numbers; None for a dataset of the catalog.
         ids: what own data call their nodes; None for a dataset of the catalog.
+        metric: see :class:`GraphDataset`.
     """
 
     name: str
@@ -189,6 +190,7 @@ class NodeDataset:
     protocol: str = CLEAN
     schema: Schema | None = None
     ids: tuple[str, ...] | None = None
+    metric: str = ACCURACY
     task: ClassVar[str] = "node"
 
     def __post_init__(self) -> None:
@@ -197,15 +199,19 @@ class NodeDataset:
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
         check_weights(self.graph.edge_weight, self.graph.edge_index.size(1), owner)
-        check_labels(self.graph.y, num_nodes, self.num_classes, owner)
+        _check_labels(self, num_nodes, owner)
         _check_splits(self.splits, self.protocol, num_nodes, owner)
-        for split in self.splits:
-            check_known(self.graph.y, split.parts, owner)
+        _check_known(self, owner)
 
     @property
     def labels(self) -> Tensor:
-        """(N,) labels of the nodes."""
+        """(N,) classes of the nodes, or their (N, T) answers."""
         return self.graph.y
+
+    @property
+    def num_questions(self) -> int:
+        """Number of yes-or-no questions T; 1 where the only question is which class or number."""
+        return 1 if self.metric == ACCURACY else self.graph.y.size(1)
 
     def __repr__(self) -> str:
         return _described(self)
@@ -221,17 +227,19 @@ class GraphDataset:
     """Many graphs, each to be classified as a whole.
 
     Either a graph has one of several classes, or it answers several yes-or-no questions at once, as a molecule that
-    was tested for several effects. Then ``y`` is (1, T) float32 with 1, 0 or, where nobody knows, NaN.
+    was tested for several effects. Then ``y`` is (1, T) float32 with 1, 0 or, where nobody knows, NaN. Or it has a
+    number, and ``y`` is (1, 1) float32.
 
     Args:
         name: name in the catalog.
         graphs: each with ``x`` (N, F) float32, ``edge_index`` (2, E) int64 and ``y`` (1,) int64, -1 where a class is
             not known; with ``edge_weight`` (E,) float32 all or none, and with ``edge_attr`` (E, D) float32 all or none.
         splits: indices into ``graphs``.
-        num_classes: number of classes, larger than every label; 2 for questions, no and yes.
+        num_classes: number of classes, larger than every label; 2 for questions, no and yes, and for numbers.
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
-        metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions.
+        metric: ``"accuracy"`` for classes; ``"ROC-AUC"`` or ``"AP"`` (average precision) for questions; ``"R2"``, the
+            share of the variance that is explained, for numbers.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
         num_edge_columns: the same for ``edge_attr`` (E, C) and edges.
         schema: how own data became numbers; None for a dataset of the catalog.
@@ -244,7 +252,7 @@ class GraphDataset:
     num_classes: int
     source: str
     protocol: str = CLEAN
-    metric: str = "accuracy"
+    metric: str = ACCURACY
     num_columns: int | None = None
     num_edge_columns: int | None = None
     schema: Schema | None = None
@@ -257,17 +265,9 @@ class GraphDataset:
             raise InputError(f"{owner} has no graphs: at least one is needed")
         for index, graph in enumerate(self.graphs):
             self._check_graph(graph, f"graph {index} of {owner}")
-        if self.metric == "accuracy":
-            check_labels(self.labels, len(self.graphs), self.num_classes, owner)
-        elif self.metric in QUESTION_METRICS:
-            check_answers(self.labels, owner)
-        else:
-            accepted = ", ".join(("accuracy", *QUESTION_METRICS))
-            raise InputError(f"metric of {owner} must be one of {accepted}, got {self.metric!r}")
+        _check_labels(self, len(self.graphs), owner)
         _check_splits(self.splits, self.protocol, len(self.graphs), owner)
-        if self.metric == "accuracy":
-            for split in self.splits:
-                check_known(self.labels, split.parts, owner)
+        _check_known(self, owner)
 
     def _check_graph(self, graph: Data, owner: str) -> None:
         if self.num_columns is None:
@@ -284,20 +284,20 @@ class GraphDataset:
             raise InputError(f"{owner} and graph 0 must have as many columns of edge_attr, or both none")
         if graph.x.size(1) != first.x.size(1):
             raise InputError(f"{owner} has {graph.x.size(1)} features, but graph 0 has {first.x.size(1)}")
-        if self.metric == "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.numel() != 1):
+        if self.metric == ACCURACY and (not isinstance(graph.y, Tensor) or graph.y.numel() != 1):
             raise InputError(f"{owner} must have one label, y of shape (1,)")
-        if self.metric != "accuracy" and (not isinstance(graph.y, Tensor) or graph.y.shape != (1, first.y.size(-1))):
+        if self.metric != ACCURACY and (not isinstance(graph.y, Tensor) or graph.y.shape != (1, first.y.size(-1))):
             raise InputError(f"{owner} must answer every question of graph 0, y of shape (1, {first.y.size(-1)})")
 
     @property
     def labels(self) -> Tensor:
         """(G,) classes of the graphs or their (G, T) answers."""
-        return torch.cat([graph.y.reshape(1) if self.metric == "accuracy" else graph.y for graph in self.graphs])
+        return torch.cat([graph.y.reshape(1) if self.metric == ACCURACY else graph.y for graph in self.graphs])
 
     @property
     def num_questions(self) -> int:
-        """Number of yes-or-no questions T; 1 where the only question is which class."""
-        return 1 if self.metric == "accuracy" else self.graphs[0].y.size(1)
+        """Number of yes-or-no questions T; 1 where the only question is which class or number."""
+        return 1 if self.metric == ACCURACY else self.graphs[0].y.size(1)
 
     def __repr__(self) -> str:
         return _described(self)
@@ -380,7 +380,9 @@ def _described_labels(dataset: NodeDataset | GraphDataset | LinkDataset) -> str:
     if isinstance(dataset, LinkDataset):
         return f"{link_keys(dataset.graph.edge_index, dataset.graph.num_nodes).numel():,} links"
     labels = dataset.labels
-    if isinstance(dataset, GraphDataset) and dataset.metric != "accuracy":
+    if dataset.metric == R2:
+        return f"{int((~labels.isnan()).sum()):,} numbers to predict, scored by {R2}"
+    if dataset.metric != ACCURACY:
         return f"{labels.size(1)} yes-or-no questions, scored by {dataset.metric}"
     names = range(dataset.num_classes) if dataset.schema is None else dataset.schema.classes
     counts = labels[labels >= 0].bincount(minlength=dataset.num_classes).tolist()
@@ -437,6 +439,24 @@ def _width(rows: Tensor | None) -> int | None:
 
 def _present(parts: dict[str, Tensor | None]) -> dict[str, Tensor]:
     return {name: members for name, members in parts.items() if members is not None}
+
+
+def _check_labels(dataset: NodeDataset | GraphDataset, count: int, owner: str) -> None:
+    """The labels are what the metric is for."""
+    if dataset.metric == ACCURACY:
+        check_labels(dataset.labels, count, dataset.num_classes, owner)
+    elif dataset.metric in QUESTION_METRICS:
+        check_answers(dataset.labels, count, owner)
+    elif dataset.metric == R2:
+        check_numbers(dataset.labels, count, owner)
+    else:
+        raise InputError(f"metric of {owner} must be one of {', '.join(METRICS)}, got {dataset.metric!r}")
+
+
+def _check_known(dataset: NodeDataset | GraphDataset, owner: str) -> None:
+    if dataset.metric == ACCURACY:
+        for split in dataset.splits:
+            check_known(dataset.labels, split.parts, owner)
 
 
 def _check_splits(splits: list[Split] | list[LinkSplit], protocol: str, count: int, owner: str) -> None:

@@ -11,6 +11,10 @@ CHOICES = (CLEAN, PUBLISHED)
 # Whom a node hears from: those that point to it, those that it points to, or all of them.
 IN, OUT, BOTH = "in", "out", "both"
 DIRECTIONS = (IN, OUT, BOTH)
+# How classes, numbers, and answers to yes-or-no questions are scored.
+ACCURACY, R2 = "accuracy", "R2"
+QUESTION_METRICS = ("ROC-AUC", "AP")
+METRICS = (ACCURACY, *QUESTION_METRICS, R2)
 # The scale of numeric features, and what stands for a missing one.
 NONE, STANDARD, LOG = "none", "standard", "log"
 SCALES = (NONE, STANDARD, LOG)

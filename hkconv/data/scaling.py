@@ -74,5 +74,11 @@ def learn_scaling(x: Tensor, scale: str, is_number: Sequence[bool]) -> Scaling:
     )
 
 
+def mean_and_deviation(values: Tensor) -> tuple[float, float]:
+    """The mean and the deviation of those numbers that are not NaN."""
+    known = values[~values.isnan()].double()
+    return known.mean().item(), known.std(correction=0).item()
+
+
 def _logarithms(x: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(chosen, x.sign() * x.abs().log1p(), x)

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 from typing_extensions import TypedDict
 
+from hkconv.data.options import ACCURACY, R2
 from hkconv.data.own.features import BOOLEAN, DATE, UNUSED, Feature
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
@@ -165,9 +166,18 @@ class RunInfo(BaseModel):
     num_nodes: int | None = Field(description="Of the run's graph; null for the graph task.")
 
 
-# The most probable class of a node or graph, and the probability of each. Not written as a class, because `class` is a
+# The most probable class of a node or graph, and the probability of each; or that of a yes to each question; or the
+# number that was asked for. Not written as a class, because `class` is a
 # word of Python's.
-Prediction = TypedDict("Prediction", {"id": str, "class": str, "probabilities": dict[str, float]})
+Prediction = TypedDict(
+    "Prediction",
+    {
+        "id": str,
+        "class": NotRequired[str],
+        "probabilities": NotRequired[dict[str, float]],
+        "target": NotRequired[float],
+    },
+)
 
 
 class Answer(TypedDict):
@@ -178,13 +188,16 @@ class Answer(TypedDict):
 
 def answer_of(predictions: Predictions) -> Answer:
     """Predictions as they are sent."""
-    rows = zip(predictions.ids, predictions.predicted, predictions.probabilities.tolist())
-    return {
-        "predictions": [
-            {"id": name, "class": predicted, "probabilities": dict(zip(predictions.classes, row))}
-            for name, predicted, row in rows
-        ]
-    }
+    found: list[Prediction] = []
+    for name, row in zip(predictions.ids, predictions.probabilities.tolist()):
+        if predictions.metric == R2:
+            found.append({"id": name, "target": row[0]})
+            continue
+        entry: Prediction = {"id": name, "probabilities": dict(zip(predictions.classes, row))}
+        if predictions.metric == ACCURACY:
+            entry = {"id": name, "class": predictions.classes[row.index(max(row))], **entry}
+        found.append(entry)
+    return {"predictions": found}
 
 
 def info_of(service: NodeService | GraphService) -> RunInfo:

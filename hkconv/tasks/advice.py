@@ -18,7 +18,7 @@ from hkconv.data.audit import GraphFacts, graph_facts
 from hkconv.data.checks import UNKNOWN
 from hkconv.data.dataset import link_keys, pairs_of_keys
 from hkconv.data.hyperbolicity import Hyperbolicity, gromov_delta
-from hkconv.data.options import IN
+from hkconv.data.options import ACCURACY, IN, R2
 from hkconv.data.own.loading import is_own
 from hkconv.data.splits import seeded_generator
 from hkconv.data.twins import same_rows
@@ -123,8 +123,11 @@ class Advice:
         found = {**graphs, "nodes": facts.nodes, "links": facts.links, "features": facts.features}
         if isinstance(data, LinkDataset):
             return found
-        unknown = int((data.labels == UNKNOWN).sum()) if data.labels.dim() == 1 else 0
-        return {**found, "classes": data.num_classes, **({"without a label": unknown} if unknown else {})}
+        labels, asked = data.labels, {"classes": data.num_classes}
+        if data.metric != ACCURACY:
+            asked = {} if data.metric == R2 else {"questions": data.num_questions}
+        unknown = int((labels == UNKNOWN).sum() if labels.dim() == 1 else labels.isnan().all(1).sum())
+        return {**found, **asked, **({"without a label": unknown} if unknown else {})}
 
     @property
     def verdict(self) -> str:
@@ -326,7 +329,7 @@ def _graphs(dataset: Dataset) -> list[tuple[Tensor, int]]:
 
 def _with_known_labels(dataset: Dataset) -> Dataset:
     """The dataset with the labels of nodes to train on and to choose with, and of no others."""
-    if isinstance(dataset, GraphDataset | LinkDataset):
+    if isinstance(dataset, GraphDataset | LinkDataset) or dataset.metric != ACCURACY:
         return dataset
     known, graph = torch.cat([*dataset.splits[0].parts.values()]), dataset.graph.clone()
     graph.y = torch.full_like(graph.y, UNKNOWN).scatter(0, known, graph.y[known])

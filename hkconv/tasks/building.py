@@ -136,7 +136,7 @@ def _mean_overlap(splits: list[Split]) -> dict[str, float]:
 
 def _num_logits(dataset: Dataset) -> int | None:
     """Return what a model calls its number of classes: one logit for every answer to every question."""
-    return dataset.num_classes * dataset.num_questions if isinstance(dataset, GraphDataset) else _num_classes(dataset)
+    return None if isinstance(dataset, LinkDataset) else dataset.num_classes * dataset.num_questions
 
 
 def _num_classes(dataset: Dataset) -> int | None:

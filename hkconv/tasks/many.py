@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from hkconv.data import NodeDataset, Split
+from hkconv.data.options import ACCURACY
 from hkconv.engine.loop import FitResult
 from hkconv.engine.many import ManyTask, train_many
 from hkconv.engine.reproducibility import seed_everything
@@ -16,7 +17,7 @@ from hkconv.tasks.layerwise import node_inputs
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.run import build_cell, cell_result
 from hkconv.tasks.summary import Cell, CellResult
-from hkconv.tasks.tasks import NodeTask, moved
+from hkconv.tasks.tasks import moved
 
 
 class ManyNodeTask(ManyTask):
@@ -28,7 +29,7 @@ class ManyNodeTask(ManyTask):
         reference: a tensor with the device and the floating-point type that the features are brought to.
     """
 
-    metric = NodeTask.metric
+    metric = ACCURACY
 
     def __init__(self, dataset: NodeDataset, splits: Sequence[Split], reference: Tensor):
         graph = moved(dataset.graph, reference, splits[0].scaling)
@@ -88,6 +89,8 @@ def fit_cells(
     configs = [model_config(recipe, cell.model, dataset) for cell, recipe in zip(cells, recipes)]
     built = [build_cell(cell, recipe, config, device) for cell, recipe, config in zip(cells, recipes, configs)]
     networks, settings = [network for network, _ in built], [own for _, own in built]
+    if dataset.metric != ACCURACY:
+        return [(network, None) for network in networks]
     splits = [dataset.splits[cell.split] for cell in cells]
     task = ManyNodeTask(dataset, splits, next(networks[0].parameters()))
     seed_everything(settings[0].seed)

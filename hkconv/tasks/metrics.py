@@ -1,4 +1,4 @@
-"""Metrics: the quality of an answer as one number between 0 and 1 that stays on its device until somebody looks."""
+"""Metrics: the quality of an answer as one number of at most 1 that stays on its device until somebody looks."""
 
 import torch
 from torch import Tensor
@@ -85,6 +85,26 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> Tensor:
         A number from 0 to 1, as a 0-d float64 tensor; NaN if no question has both answers.
     """
     return _mean_where(both_answers(labels), average_precision(scores, labels))
+
+
+def r_squared(values: Tensor, labels: Tensor) -> Tensor:
+    r"""The coefficient of determination, the share of the variance of some numbers that predictions explain,
+
+    .. math::
+        R^2 = 1 - \frac{\sum_i (y_i - \hat y_i)^2}{\sum_i (y_i - \bar y)^2}.
+
+    Args:
+        values: (N, 1) predictions.
+        labels: (N, 1) numbers, NaN where unknown, which are left out.
+
+    Returns:
+        A number of at most 1, below 0 for what is worse than the mean, as a 0-d float64 tensor; NaN if all numbers are
+        the same.
+    """
+    known = ~labels.isnan()
+    count, numbers = known.sum(), torch.where(known, labels, 0).double()
+    spread = torch.where(known, numbers - numbers.sum() / count, 0).square().sum()
+    return 1 - torch.where(known, numbers - values.double(), 0).square().sum() / spread
 
 
 def _twice_won(ranked: Tensor, scores: Tensor) -> Tensor:

@@ -2,12 +2,13 @@
 
 Predictions are of the data that were trained on or, of a run on own data, of new ones of the same kind. A table of them
 has ``id``, ``class`` and a column ``p_CLASS`` for the probability of each class; of yes-or-no questions ``id`` and a
-column ``p_QUESTION`` for each; of links ``source``, ``target`` and ``p`` of the likeliest that are not there.
+column ``p_QUESTION`` for each; of numbers ``id`` and ``target``; of links ``source``, ``target`` and ``p`` of the
+likeliest that are not there.
 """
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -21,8 +22,9 @@ from hkconv.data import GraphDataset, LinkDataset
 from hkconv.data.checks import UNKNOWN
 from hkconv.data.dataset import link_keys, pairs_of_keys
 from hkconv.data.neighbor_sampling import InNeighbors
-from hkconv.data.options import DataOptions
+from hkconv.data.options import ACCURACY, R2, DataOptions
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import TARGET
 from hkconv.data.own.loading import prepared_graphs, read_like
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import KIND as MOLECULES
@@ -43,8 +45,9 @@ from hkconv.tasks.graph_batches import PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs
 from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
+from hkconv.tasks.scoring import NumberScoring, yes_over_no
 from hkconv.tasks.summary import CellResult
-from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved, yes_over_no
+from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved
 
 SUFFIXES = (".csv", ".parquet")
 # The folder of a run's model that was trained on all labels, and what says which training it repeats.
@@ -71,15 +74,15 @@ class ChosenTraining:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A class and its probabilities for every node or graph, or the likeliest links that are not there.
+    """A class and its probabilities, or answers or a number, for every node or graph, or the likeliest new links.
 
     Args:
         choice: the training that was asked.
         task: ``"node"``, ``"graph"`` or ``"link"``.
         ids: names of nodes or graphs; of the first ends of links.
-        classes: the names of the classes, or of yes-or-no questions; none of links.
-        probabilities: (N, C) float64 on the CPU; of links (N, 1).
-        are_answers: whether each column is the probability of a yes.
+        classes: the names of the classes, of yes-or-no questions, or of the number; none of links.
+        probabilities: (N, C) float64 on the CPU, of questions that of a yes; of links (N, 1); or the numbers, (N, 1).
+        metric: that the labels are scored by.
         targets: the second ends of links.
     """
 
@@ -88,7 +91,7 @@ class Predictions:
     ids: list[str]
     classes: tuple[str, ...]
     probabilities: Tensor
-    are_answers: bool = False
+    metric: str = ACCURACY
     targets: tuple[str, ...] | None = None
 
     @property
@@ -133,8 +136,11 @@ class Predictor:
             )
         scalings = self.schema.scalings
         scaling = None if scalings is None else scalings[self.choice.result.split]
+        targets = self.schema.targets
+        target = None if targets is None else targets[self.choice.result.split]
+        own = replace(own, metric=self.schema.metric, questions=self.schema.classes)
         graphs = prepared_graphs(own, self.preparation)
-        return _predictions(self.choice, self.network, own, graphs, scaling, self.by_layer, self.schema.classes)
+        return _predictions(self.choice, self.network, own, graphs, scaling, self.by_layer, target)
 
 
 def predict_run(
@@ -173,16 +179,16 @@ def _predict_named(recipe: Recipe, choice: ChosenTraining, device: str) -> Predi
     if isinstance(dataset, GraphDataset):
         graphs = [graph.clone() for graph in dataset.graphs]
         columns: dict[str, Any] = {"num_columns": dataset.num_columns, "num_edge_columns": dataset.num_edge_columns}
-        count, classes = len(graphs), dataset.num_questions if dataset.metric != "accuracy" else dataset.num_classes
+        count, classes = len(graphs), dataset.num_questions if dataset.metric != ACCURACY else dataset.num_classes
     else:
         graphs, columns, count = [dataset.graph], {}, dataset.graph.num_nodes
         classes = 0 if isinstance(dataset, LinkDataset) else dataset.num_classes
     ids = list(map(str, range(count)))
+    columns["metric"] = ACCURACY if isinstance(dataset, LinkDataset) else dataset.metric
+    columns["questions"] = tuple(map(str, range(classes)))
     own = OwnGraphs(dataset.name, "a dataset", dataset.task, graphs, ids, [""] * count, **columns)
     by_layer, scaling = recipe.optim.neighbors is not None, dataset.splits[choice.result.split].scaling
-    names = tuple(map(str, range(classes)))
-    are_answers = isinstance(dataset, GraphDataset) and dataset.metric != "accuracy"
-    return _predictions(choice, network, own, graphs, scaling, by_layer, names, are_answers)
+    return _predictions(choice, network, own, graphs, scaling, by_layer)
 
 
 @torch.no_grad()
@@ -193,10 +199,10 @@ def _predictions(
     graphs: list[Data],
     scaling: Scaling | None,
     by_layer: bool,
-    classes: tuple[str, ...],
-    are_answers: bool = False,
+    target: tuple[float, float] | None = None,
 ) -> Predictions:
-    """The predictions of a network for graphs that are prepared but for their scaling."""
+    """The predictions of a network for graphs that are prepared but for their scaling; ``own.questions`` has the names
+    of classes too."""
     if own.task == "link":
         pairs, logits = _likely_links(network, moved(graphs[0], next(network.parameters()), scaling))
         sources, targets = ([own.ids[number] for number in row] for row in pairs.tolist())
@@ -206,8 +212,13 @@ def _predictions(
         row = int((~logits.isfinite()).any(dim=1).nonzero()[0])
         raise InputError(f"the model's answer for {own.ids[row]!r} is not finite: its features may be out of range")
     logits = logits.double().cpu()
-    probabilities = yes_over_no(logits).sigmoid() if are_answers else logits.softmax(dim=1)
-    return Predictions(choice, own.task, own.ids, classes, probabilities, are_answers)
+    if target is not None:
+        probabilities = NumberScoring(*target).values(logits)
+    elif own.metric == ACCURACY:
+        probabilities = logits.softmax(dim=1)
+    else:
+        probabilities = yes_over_no(logits).sigmoid()
+    return Predictions(choice, own.task, own.ids, own.questions, probabilities, own.metric)
 
 
 def _likely_links(network: torch.nn.Module, graph: Data) -> tuple[Tensor, Tensor]:
@@ -280,7 +291,7 @@ def choose_training(folder: Path | str, model: str | None = None) -> ChosenTrain
 def _check_network(info: CheckpointInfo, schema: Schema, preparation: DataOptions, place: Path) -> None:
     has_attributes = schema.kind == MOLECULES and preparation.edge_attributes
     sizes = input_sizes(info.model, schema.num_features, sum(bond_categories()) if has_attributes else None)
-    for key, expected in {**sizes, "num_classes": len(schema.classes) or None}.items():
+    for key, expected in {**sizes, "num_classes": schema.num_logits}.items():
         found = info.config.get(key)
         if found != expected:
             raise InputError(f"checkpoint {place} does not fit the run's data: {key} is {found!r}, expected {expected}")
@@ -335,8 +346,10 @@ def _columns(predictions: Predictions) -> dict[str, list]:
     probabilities = predictions.probabilities.t().tolist()
     if predictions.targets is not None:
         return {"source": predictions.ids, "target": [*predictions.targets], "p": probabilities[0]}
+    if predictions.metric == R2:
+        return {"id": predictions.ids, TARGET: probabilities[0]}
     named = {f"p_{name}": column for name, column in zip(predictions.classes, probabilities)}
-    classes = {} if predictions.are_answers else {"class": predictions.predicted}
+    classes = {"class": predictions.predicted} if predictions.metric == ACCURACY else {}
     return {"id": predictions.ids, **classes, **named}
 
 

@@ -57,10 +57,10 @@ def refit_run(folder: Path | str) -> Refit | None:
     if isinstance(dataset, LinkDataset):
         raise InputError("refit is for node and graph tasks: links are predicted with all of them anyway")
     chosen = choose_training(folder).result
-    split = dataset.splits[chosen.split]
+    split = cast(Split, dataset.splits[chosen.split])
     known = _labeled(dataset)
     # The epochs are counted, not chosen: what validates is among what is trained on, so the last weights are kept.
-    whole = OverlappingSplit(known, cast(Split, split).val, None, scaling=split.scaling)
+    whole = OverlappingSplit(known, split.val, None, scaling=split.scaling, target=split.target)
     device, config = find_device(recipe.runtime.device), model_config(recipe, chosen.model, dataset)
     recipe = recipe.replace(epochs=chosen.best_epoch, patience=chosen.best_epoch)
     network, settings = build_cell(chosen.cell, recipe, config, device)

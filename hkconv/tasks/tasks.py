@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,17 +11,16 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, NodeDataset, Split
-from hkconv.data.checks import both_answers
 from hkconv.data.dataset import link_keys, pair_keys
 from hkconv.data.neighbor_sampling import InNeighbors, neighbor_loader
 from hkconv.data.preparation import write_out
 from hkconv.data.scaling import Scaling
 from hkconv.data.splits import seeded_generator
 from hkconv.engine.task import Score, Task
-from hkconv.errors import InputError
 from hkconv.tasks.graph_batches import GraphBatch, PackedGraphs
 from hkconv.tasks.layerwise import all_neighbor_logits, node_inputs, sampled_logits
-from hkconv.tasks.metrics import accuracy, average_precision, mean_average_precision, mean_roc_auc, roc_auc
+from hkconv.tasks.metrics import average_precision, roc_auc
+from hkconv.tasks.scoring import Scoring, make_scoring
 
 Dataset = NodeDataset | GraphDataset | LinkDataset
 
@@ -34,8 +33,6 @@ GRAPHS_AT_ONCE = 512
 
 # The settings of a training that say what a batch is, by the names of :func:`make_task`.
 BATCHING = ("batch_size", "groupings", "neighbors", "link_batch", "seed")
-
-QUESTION_METRICS = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}
 
 
 class SplitTask(Task):
@@ -52,13 +49,36 @@ class SplitTask(Task):
         """The best validation metric to be had without learning: one answer for all members, and one more right."""
 
 
-class NodeTask(SplitTask):
-    """Node classification: the whole graph is the batch, cross entropy over the nodes of a part."""
+class ScoredTask(SplitTask):
+    """Members with labels, nodes or graphs, and their scoring; ``labels`` has those of each part."""
 
-    metric = "accuracy"
-    chance = "majority class"
+    scoring: Scoring
+    labels: dict[str, Tensor]
+
+    @abstractmethod
+    def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
+        """Logits and labels of the members of a part, in its order, in evaluation mode."""
+
+    def set_scoring(self, dataset: NodeDataset | GraphDataset, split: Split) -> None:
+        """Score as the labels of the dataset call for."""
+        self.scoring = make_scoring(dataset, split)
+        self.metric, self.chance = self.scoring.metric, self.scoring.chance
+
+    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
+        return self.scoring.measure(*self.answers(model, part))
+
+    def chance_score(self) -> float:
+        return self.scoring.chance_score(self.labels["train"], self.labels["test"])
+
+    def unlearned_score(self) -> float:
+        return self.scoring.unlearned_score(self.labels["val"])
+
+
+class NodeTask(ScoredTask):
+    """Labels of nodes: the whole graph is the batch, the loss is that of the nodes of a part."""
 
     def __init__(self, dataset: NodeDataset, split: Split, reference: Tensor):
+        self.set_scoring(dataset, split)
         graph = moved(dataset.graph, reference, split.scaling)
         self.inputs = node_inputs(graph)
         self.parts = {name: members.to(reference.device) for name, members in split.parts.items()}
@@ -69,25 +89,15 @@ class NodeTask(SplitTask):
         return [self.inputs]
 
     def loss(self, model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return F.cross_entropy(model(*batch)[self.parts["train"]], self.labels["train"])
+        return self.scoring.loss(model(*batch)[self.parts["train"]], self.labels["train"])
 
     @torch.no_grad()
     def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
-        """Logits and labels of the nodes of a part, in its order, in evaluation mode."""
         return model.eval()(*self.inputs)[self.parts[part]], self.labels[part]
-
-    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
-        return _class_scores(*self.answers(model, part))
-
-    def chance_score(self) -> float:
-        return _majority_accuracy(self.labels["train"], self.labels["test"])
-
-    def unlearned_score(self) -> float:
-        return _unlearned_accuracy(self.labels["val"])
 
 
 class SampledNodeTask(NodeTask):
-    """Node classification in shuffled mini-batches of training nodes, each with a sample of their neighbours.
+    """Labels of nodes in shuffled mini-batches of training nodes, each with a sample of their neighbours.
 
     Scores are those of all neighbours. The graph stays on the host; a batch goes to the device of the model. Of several
     processes each samples the neighbours of its own nodes, and with our sampler as one process would.
@@ -104,6 +114,7 @@ class SampledNodeTask(NodeTask):
         batch_size: int,
         seed: int,
     ):
+        self.set_scoring(dataset, split)
         self.device, self.batch_size = reference.device, batch_size
         self.graph = moved(dataset.graph, torch.empty(0, dtype=reference.dtype), split.scaling)
         self.neighbors = InNeighbors(self.graph.edge_index, self.graph.num_nodes)
@@ -125,25 +136,23 @@ class SampledNodeTask(NodeTask):
         share = self.processes.share(members)
         return self.loader(share).to(self.device) if len(share) else None
 
-    def weight(self, batch: Data) -> int:
-        return batch.batch_size
+    def weight(self, batch: Data) -> Tensor | int:
+        return self.scoring.weight(batch.y[: batch.batch_size])
 
     def loss(self, model: torch.nn.Module, batch: Data) -> Tensor:
-        return F.cross_entropy(sampled_logits(model, batch), batch.y[: batch.batch_size])
+        return self.scoring.loss(sampled_logits(model, batch), batch.y[: batch.batch_size])
 
     def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
         return all_neighbor_logits(model, self.graph, self.neighbors, self.parts[part]), self.labels[part]
 
 
-class GraphTask(SplitTask):
-    """Graph classification: mini-batches of graphs, cross entropy over the graphs of a batch.
+class GraphTask(ScoredTask):
+    """Labels of graphs: mini-batches of graphs, the loss is that of the graphs of a batch.
 
     Every epoch divides the training graphs anew, or, with ``groupings``, takes one of so many divisions by lot: then
     the same batches come back, as the same objects.
     """
 
-    metric = "accuracy"
-    chance = "majority class"
     generator: torch.Generator
     is_divisible = True
 
@@ -156,12 +165,14 @@ class GraphTask(SplitTask):
         seed: int,
         groupings: int | None = None,
     ):
+        self.set_scoring(dataset, split)
         self.dtype, self.num_columns = reference.dtype, (dataset.num_columns, dataset.num_edge_columns)
         self.batch_size, self.groupings, self.has_test = batch_size, groupings, split.test is not None
         self.parts = {
             name: PackedGraphs([dataset.graphs[index] for index in members.tolist()], reference, split.scaling)
             for name, members in split.parts.items()
         }
+        self.labels = {name: packed.labels for name, packed in self.parts.items()}
         self.generator = seeded_generator(seed, BATCH_STREAM)
         self.grouping_generator = seeded_generator(seed, GROUPING_STREAM)
         self.divisions: list[list[GraphBatch | None]] = []
@@ -182,14 +193,13 @@ class GraphTask(SplitTask):
         return (packed.take(members) if len(members) else None for members in shares)
 
     def loss(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
-        return self.loss_of(self._logits(model, batch), batch.y)
+        return self.scoring.loss(self._logits(model, batch), batch.y)
 
     def weight(self, batch: GraphBatch) -> Tensor | int:
-        return batch.num_graphs
+        return self.scoring.weight(batch.y)
 
     @torch.no_grad()
     def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
-        """Logits and labels of the graphs of a part, in its order, in evaluation mode."""
         packed = self.parts[part]
         share = self.processes.share(torch.arange(len(packed)))
         key = (part, len(share))
@@ -201,78 +211,8 @@ class GraphTask(SplitTask):
         logits = torch.cat([self._logits(model, batch) for batch in self.whole[key]])
         return self.processes.gather(logits[: len(share)]), packed.y
 
-    def measure(self, model: torch.nn.Module, part: str) -> Tensor:
-        logits, labels = self.answers(model, part)
-        return torch.stack([self.metric_of(logits, labels), self.loss_of(logits, labels).double()])
-
-    def chance_score(self) -> float:
-        return _majority_accuracy(self._labels("train"), self._labels("test"))
-
-    def unlearned_score(self) -> float:
-        return _unlearned_accuracy(self._labels("val"))
-
-    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of some graphs."""
-        return F.cross_entropy(logits, labels)
-
-    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The metric of some graphs."""
-        return accuracy(logits, labels)
-
     def _logits(self, model: torch.nn.Module, batch: GraphBatch) -> Tensor:
         return graph_logits(model, batch, self.num_columns, self.dtype)
-
-    def _labels(self, part: str) -> Tensor:
-        return self.parts[part].labels
-
-
-class QuestionTask(GraphTask):
-    r"""Graphs that answer :math:`T` yes-or-no questions: binary cross entropy, averaged over the known answers.
-
-    A model has two logits for each question, no and yes, of which it is the difference that counts:
-    :math:`p = \operatorname{softmax}(z_{no}, z_{yes})_{yes} = \sigma(z_{yes} - z_{no})`. With one question this is
-    classification with two classes. A model whose logits are negative distances could not say yes with one alone.
-    """
-
-    chance = "constant score"
-
-    def __init__(self, dataset: GraphDataset, *arguments: Any):
-        super().__init__(dataset, *arguments)
-        self.metric = dataset.metric
-        for part in (name for name in self.parts if name != "train"):
-            if not both_answers(self._labels(part)).any():
-                raise InputError(
-                    f"no question of dataset {dataset.name!r} has both answers in {part} of this split: "
-                    f"{self.metric} needs at least one"
-                )
-
-    def chance_score(self) -> float:
-        labels = self._labels("test")
-        return QUESTION_METRICS[self.metric](torch.zeros_like(labels), labels).item()
-
-    def unlearned_score(self) -> float:
-        labels = self._labels("val")
-        is_yes = labels == 1
-        first_yes = is_yes & (is_yes.cumsum(0) == 1)
-        constant, lucky = (
-            QUESTION_METRICS[self.metric](scores.to(labels), labels).item()
-            for scores in (torch.zeros_like(labels), first_yes)
-        )
-        # In lucky every question has its first yes above all others. One answer is luck, one to each question is not.
-        return constant + (lucky - constant) / int(both_answers(labels).sum())
-
-    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        known = ~labels.isnan()
-        answers = torch.where(known, labels, 0).to(logits)
-        losses = F.binary_cross_entropy_with_logits(yes_over_no(logits), answers, known.to(logits), reduction="sum")
-        # A batch may happen to hold no answer at all; then there is nothing to learn from it.
-        return losses / known.sum().clamp(min=1)
-
-    def weight(self, batch: GraphBatch) -> Tensor | int:
-        return (~batch.y.isnan()).sum()
-
-    def metric_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return QUESTION_METRICS[self.metric](yes_over_no(logits), labels)
 
 
 class LinkTask(SplitTask):
@@ -392,8 +332,7 @@ def make_task(
         return SampledNodeTask(dataset, split, reference, neighbors, batch_size, seed)
     if isinstance(dataset, NodeDataset):
         return NodeTask(dataset, split, reference)
-    kind = GraphTask if dataset.metric == GraphTask.metric else QuestionTask
-    return kind(dataset, split, reference, batch_size, seed, groupings)
+    return GraphTask(dataset, split, reference, batch_size, seed, groupings)
 
 
 def graph_logits(
@@ -457,16 +396,6 @@ def _sent(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-def yes_over_no(logits: Tensor) -> Tensor:
-    """(N, 2 T) logits, no and yes of one question after the other, to the (N, T) log-odds of yes."""
-    no, yes = logits.unflatten(-1, (-1, 2)).unbind(-1)
-    return yes - no
-
-
-def _class_scores(logits: Tensor, labels: Tensor) -> Tensor:
-    return torch.stack([accuracy(logits, labels), F.cross_entropy(logits, labels).double()])
-
-
 def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
     targets = torch.cat([torch.ones_like(positive), torch.zeros_like(negative)])
     return F.binary_cross_entropy_with_logits(torch.cat([positive, negative]), targets)
@@ -474,12 +403,3 @@ def _link_loss(positive: Tensor, negative: Tensor) -> Tensor:
 
 def _link_scores(positive: Tensor, negative: Tensor) -> Tensor:
     return torch.stack([roc_auc(positive, negative), _link_loss(positive, negative).double()])
-
-
-def _majority_accuracy(train: Tensor, test: Tensor) -> float:
-    return (test == train.bincount().argmax()).double().mean().item()
-
-
-def _unlearned_accuracy(labels: Tensor) -> float:
-    # Of the labels themselves, not of those to train on: the epoch is chosen by them, and with it the class named.
-    return (int(labels.bincount().max()) + 1) / len(labels)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hkconv.data import GraphDataset, NodeDataset
+from hkconv.data.options import ACCURACY
 from hkconv.engine.devices import find_device
 from hkconv.engine.task import Task
 from hkconv.errors import InputError
@@ -16,7 +17,7 @@ from hkconv.tasks.building import load_dataset
 from hkconv.tasks.evaluate import load_training
 from hkconv.tasks.run import read_recipe, trained_cells
 from hkconv.tasks.summary import Cell
-from hkconv.tasks.tasks import GraphTask, NodeTask
+from hkconv.tasks.tasks import NodeTask, ScoredTask
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def read_answers(folder: Path, choice: TrainingFilter, data: str | None = None, 
 
 def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, Tensor, Tensor | None, int]:
     """Labels, predicted classes and distances of one training's test data, and how many layers were read."""
-    if task.metric != NodeTask.metric:
+    if task.metric != ACCURACY:
         raise InputError(f"run {folder} has no classes to compare: its task is scored by {task.metric}, not accuracy")
     # The layer sees graphs batch by batch, after their pooling.
     seen: list[Tensor] = []
@@ -120,7 +121,7 @@ def _answer(model: torch.nn.Module, task: Task, folder: Path) -> tuple[Tensor, T
     if isinstance(layer, HDistance):
         hook = layer.register_forward_hook(lambda _, __, output: seen.append(output))
     # No other task is scored by accuracy.
-    logits, labels = cast(NodeTask | GraphTask, task).answers(model, "test")
+    logits, labels = cast(ScoredTask, task).answers(model, "test")
     distances = None
     if hook is not None:
         hook.remove()

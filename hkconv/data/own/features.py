@@ -183,7 +183,8 @@ def _parse_date(cell: str, date_format: str) -> float:
         return math.nan
 
 
-def _parse_answer(cell: str) -> float:
+def parse_answer(cell: str) -> float:
+    """1 for yes or true, 0 for no or false, NaN for what is no answer."""
     return next((answers[cell.lower()] for answers in ANSWERS if cell.lower() in answers), math.nan)
 
 
@@ -222,7 +223,7 @@ def _numbers(table: ColumnTable, feature: Feature, cells: list[str], is_gap: np.
     """(N,) float32, NaN for what is missing."""
     if feature.kind is None:
         return table.numbers(feature.name, may_miss=is_gap)
-    parse: Callable[[str], float] = _parse_answer
+    parse: Callable[[str], float] = parse_answer
     if feature.kind == DATE:
         parse = partial(_parse_date, date_format=feature.date_format or ISO)
     found = np.array([parse(cell) for cell in cells], dtype=np.float32)

@@ -1,15 +1,13 @@
 """Graphs as every reader of own data gives them: with names of nodes or graphs, labels and splits."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from hkconv.data.options import ACCURACY
 from hkconv.data.own.features import Feature
-from hkconv.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,12 +20,14 @@ class OwnGraphs:
         task: ``"node"``, one graph whose nodes have labels, ``"graph"``, graphs with labels, or ``"link"``, one graph.
         graphs: with ``x``, ``edge_index`` and, all or none, ``edge_weight`` or ``edge_attr``; without labels.
         ids: the name of each node or graph.
-        labels: the name of the class of each; empty where it is not known.
+        labels: of each, see :class:`~hkconv.data.own.labels.Labels`; empty where it is not known.
         splits: index tensors by the names of the parts, a dictionary a split; None where the data say nothing.
         features: the columns that ``x`` was made of; None where it was there as it is.
         num_columns: where ``x`` lists, (N, C) uint8, the columns of each node's ones, how many columns there are.
         num_edge_columns: the same for ``edge_attr`` (E, C) and edges.
         notes: on how the columns were taken, a sentence each.
+        metric: that the labels are scored by.
+        questions: the names of yes-or-no questions, or of the number; none of classes.
     """
 
     place: str
@@ -41,6 +41,8 @@ class OwnGraphs:
     num_columns: int | None = None
     num_edge_columns: int | None = None
     notes: tuple[str, ...] = ()
+    metric: str = ACCURACY
+    questions: tuple[str, ...] = ()
 
     @property
     def num_features(self) -> int:
@@ -67,29 +69,7 @@ class OwnGraphs:
     def answers_digest(self) -> str:
         """Changes with any label and with the splits that come with the data."""
         parts = [members for split in self.splits or [] for members in split.values()]
-        return _digest(self.labels, parts)
-
-
-def split_of_words(words: list[str], labels: list[str], place: Callable[[int], str]) -> list[dict[str, Tensor]]:
-    """The split that a column of words describes.
-
-    Args:
-        words: ``"train"``, ``"val"``, ``"test"`` or nothing for each member.
-        labels: the name of the class of each, empty where it is not known.
-        place: how an error calls the word of a member.
-
-    Returns:
-        One split; a part that no member is in is empty.
-    """
-    parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
-    for index, (word, label) in enumerate(zip(words, labels)):
-        if word not in ("", *parts):
-            raise InputError(f"{place(index)} must be train, val, test or empty, got {word!r}")
-        if word and not label:
-            raise InputError(f"{place(index)} is {word}, but the label is empty")
-        if word:
-            parts[word].append(index)
-    return [{name: torch.tensor(members, dtype=torch.int64) for name, members in parts.items()}]
+        return _digest([*self.questions, *self.labels], parts)
 
 
 def _digest(names: list[str], tensors: list[Tensor]) -> str:

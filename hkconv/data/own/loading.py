@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from hkconv.data.catalog import CATALOG, DatasetInfo
-from hkconv.data.checks import UNKNOWN, check_disjoint, check_num_splits
+from hkconv.data.checks import check_disjoint, check_num_splits
 from hkconv.data.dataset import (
     CLEAN,
     OWN,
@@ -23,10 +23,11 @@ from hkconv.data.dataset import (
     link_keys,
 )
 from hkconv.data.edge_lists import read_edge_list
-from hkconv.data.options import BOTH, ERROR, LOG, MEAN, NONE, STANDARD, DataOptions
+from hkconv.data.options import ACCURACY, BOTH, ERROR, LOG, MEAN, NONE, R2, STANDARD, DataOptions
 from hkconv.data.own.arrays import read_archive
 from hkconv.data.own.features import Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import QUESTION_METRIC, label_numbers
 from hkconv.data.own.node_tables import EDGES_KIND, graph_of_names, read_edge_table, read_node_tables
 from hkconv.data.own.saved_graphs import read_saved_graphs
 from hkconv.data.own.schema import Schema
@@ -35,7 +36,7 @@ from hkconv.data.own.tables import SUFFIXES as TABLES
 from hkconv.data.own.tables import find_table, read_table
 from hkconv.data.own.tu_folders import find_edges_file, read_tu_folder
 from hkconv.data.preparation import direct_edges, prepare_features
-from hkconv.data.scaling import Scaling
+from hkconv.data.scaling import Scaling, mean_and_deviation
 from hkconv.data.split_files import PART_NAMES, check_split_file, read_splits
 from hkconv.data.splits import link_splits, stratified_splits
 from hkconv.errors import InputError
@@ -123,11 +124,13 @@ def describe_own(path: str | os.PathLike[str]) -> tuple[DatasetInfo, tuple[str, 
         nodes=sum(graph.num_nodes for graph in own.graphs),
         edges=sum(len(link_keys(graph.edge_index, graph.num_nodes)) for graph in own.graphs),
         features=own.num_features,
-        classes=len({label for label in own.labels if label}),
+        classes=len({label for label in own.labels if label}) if own.metric == ACCURACY else 2,
         location=own.kind,
     )
     known = sum(map(bool, own.labels))
     labels = () if known == len(own.labels) else (f"labels: {known} of {len(own.labels)} {own.task}s have one",)
+    asked = {R2: "a number to predict", QUESTION_METRIC: f"yes-or-no questions: {', '.join(own.questions)}"}
+    labels += (asked[own.metric],) if own.metric != ACCURACY else ()
     return info, (*labels, *own.notes)
 
 
@@ -164,10 +167,10 @@ def load_own(
     if task not in (None, own.task):
         raise InputError(f"task of own data {path} must be {own.task!r}, got {task!r}")
     check_split_file(split_file, CLEAN, own.task)
-    classes = sorted_names({label for label in own.labels if label})
+    classes: tuple[str, ...] = own.questions or sorted_names({label for label in own.labels if label})
     if own.task == "link":
         _check_both_ways(preparation)
-    elif len(classes) < 2:
+    elif own.metric == ACCURACY and len(classes) < 2:
         found = f"one class only ({classes[0]})" if classes else _without_labels(own)
         hint = "; without any there is the task link" if not classes and own.task == "node" else ""
         raise InputError(f"own data {path} have {found}: at least two classes are needed to train{hint}")
@@ -186,6 +189,8 @@ def load_own(
         answers_digest=own.answers_digest(),
         scalings=scalings,
         notes=own.notes,
+        metric=own.metric,
+        targets=_targets(own, cast(list[Split], splits)) if own.metric == R2 else None,
     )
     return _dataset(own, schema, splits, preparation)
 
@@ -253,6 +258,7 @@ def read_like(path: str | os.PathLike[str], schema: Schema, missing: str = MEAN)
         )
     if own.num_features != schema.num_features:
         raise InputError(f"{path} has {own.num_features} features, but {schema.num_features} were trained on")
+    own = replace(own, labels=[""] * len(own.ids)) if own.metric != schema.metric else own
     if own.is_weighted != schema.is_weighted:
         which = ("without", "with") if schema.is_weighted else ("with", "without")
         raise InputError(f"the edges of {path} are {which[0]} weights, but those trained on were {which[1]}")
@@ -287,7 +293,7 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
 
 def _for_links(own: OwnGraphs) -> OwnGraphs:
     """The same graph without what says nothing of its links."""
-    return replace(own, task="link", labels=[""] * len(own.ids), splits=None)
+    return replace(own, task="link", labels=[""] * len(own.ids), splits=None, metric=ACCURACY, questions=())
 
 
 def _check_both_ways(preparation: DataOptions) -> None:
@@ -316,9 +322,10 @@ def _member_splits(
         for parts in own.splits:
             check_disjoint(parts, f"the split in {own.place}")
         return [Split(*(parts[name] for name in PART_NAMES)) for parts in own.splits[:num_splits]]
-    labels = _numbered(own, classes)
-    known = (labels != UNKNOWN).nonzero().flatten()
-    drawn = stratified_splits(labels[known], FRACTIONS[own.task], num_splits, seed)
+    known = torch.tensor([bool(label) for label in own.labels]).nonzero().flatten()
+    # Answers and numbers are one class.
+    labels = label_numbers(own.labels, own.metric, classes) if own.metric == ACCURACY else torch.zeros(len(own.ids))
+    drawn = stratified_splits(labels[known].long(), FRACTIONS[own.task], num_splits, seed)
     return [Split(*(known[members] for members in split.parts.values())) for split in drawn]
 
 
@@ -334,6 +341,12 @@ def _scalings(
     if scale == NONE and own.features is None:
         return None
     return learn_scalings(own.task, prepared_graphs(own, preparation), splits, scale, own.are_numbers)
+
+
+def _targets(own: OwnGraphs, splits: Sequence[Split]) -> tuple[tuple[float, float], ...]:
+    """The mean and the deviation of the numbers to train on, for each split."""
+    values = label_numbers(own.labels, own.metric, own.questions)
+    return tuple(mean_and_deviation(values[split.train]) for split in splits)
 
 
 def _usual_scale(own: OwnGraphs, preparation: DataOptions) -> str:
@@ -356,24 +369,28 @@ def _dataset(
     graphs = prepared_graphs(own, preparation)
     if schema.scalings is not None:
         splits = [replace(split, scaling=scaling) for split, scaling in zip(splits, schema.scalings, strict=True)]
-    labels = _numbered(own, schema.classes)
+    labels = label_numbers(own.labels, own.metric, schema.classes)
     source = f"own data: {own.place}"
     if own.task == "link":
         return LinkDataset(
             schema.name, graphs[0], cast(list[LinkSplit], splits), source, protocol=schema.protocol, schema=schema
         )
     divided = cast(list[Split], splits)
+    if schema.targets is not None:
+        divided = [replace(split, target=target) for split, target in zip(divided, schema.targets, strict=True)]
+    num_classes = len(schema.classes) if own.metric == ACCURACY else 2
     if own.task == "node":
         graphs[0].y = labels
         return NodeDataset(
             schema.name,
             graphs[0],
             divided,
-            len(schema.classes),
+            num_classes,
             source,
             protocol=schema.protocol,
             schema=schema,
             ids=tuple(own.ids),
+            metric=own.metric,
         )
     for graph, label in zip(graphs, labels.split(1)):
         graph.y = label
@@ -381,17 +398,12 @@ def _dataset(
         schema.name,
         graphs,
         divided,
-        len(schema.classes),
+        num_classes,
         source,
         protocol=schema.protocol,
+        metric=own.metric,
         num_columns=own.num_columns,
         num_edge_columns=own.num_edge_columns,
         schema=schema,
         ids=tuple(own.ids),
     )
-
-
-def _numbered(own: OwnGraphs, classes: Sequence[str]) -> torch.Tensor:
-    """(N,) the numbers of the classes, ``UNKNOWN`` where there is none."""
-    numbers = {"": UNKNOWN, **{name: number for number, name in enumerate(classes)}}
-    return torch.tensor([numbers[label] for label in own.labels])

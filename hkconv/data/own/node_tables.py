@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 
 from hkconv.data.options import MEAN
 from hkconv.data.own.features import Feature, describe_features, encode, learn_features
-from hkconv.data.own.graphs import OwnGraphs, split_of_words
+from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import is_label, read_labels, split_of_column
 from hkconv.data.own.tables import ColumnTable, find_table, read_table
 from hkconv.errors import InputError
 
@@ -18,7 +19,7 @@ KIND = "tables of nodes and edges"
 EDGES_KIND = "a table of edges"
 # Features that stand for the names of nodes, of which no two are alike.
 NAME_FEATURES = 128
-NODE_COLUMNS = ("id", "label", "split")
+NODE_COLUMNS = ("id", "label", "target", "split")
 EDGE_COLUMNS = ("source", "target", "weight")
 
 
@@ -27,7 +28,8 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, mi
 
     Args:
         folder: with ``edges`` (``source``, ``target``, names from ``id``; ``weight`` if edges have one) and ``nodes``
-            (``id``; ``label`` and ``split`` if known; every other column is a feature). With ``edges`` alone, see
+            (``id``; labels, see :func:`~hkconv.data.own.labels.read_labels`, and ``split`` if known; every other column
+            is a feature). With ``edges`` alone, see
             :func:`read_edge_table`.
         features: the columns that a model was trained on; learned from the table, if left out.
         missing: see :func:`~hkconv.data.own.features.encode`.
@@ -40,7 +42,8 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, mi
     nodes, edges = (_table(folder, stem) for stem in ("nodes", "edges"))
     nodes.require("id")
     ids = nodes.unique_texts("id")
-    names = [name for name in nodes.columns if name not in NODE_COLUMNS]
+    known = [*NODE_COLUMNS, *filter(is_label, nodes.columns)]
+    names = [name for name in nodes.columns if name not in known]
     if features is None:
         if not names:
             raise InputError(f"{nodes.path} has no features: at least one column beside {', '.join(NODE_COLUMNS)}")
@@ -48,22 +51,24 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, mi
         if not any(feature.width for feature in features):
             raise InputError(f"{nodes.path} has no features: {'; '.join(describe_features(nodes, features, missing))}")
     else:
-        nodes.refuse_others(*NODE_COLUMNS, *(feature.name for feature in features))
+        nodes.refuse_others(*known, *(feature.name for feature in features))
     edge_index, weight = read_edges(edges, {name: number for number, name in enumerate(ids)})
     graph = Data(x=encode(nodes, features, missing), edge_index=edge_index)
     if weight is not None:
         graph.edge_weight = weight
-    labels = nodes.known_texts("label") if "label" in nodes.columns else [""] * len(nodes)
+    labels = read_labels(nodes)
     return OwnGraphs(
         str(folder),
         KIND,
         "node",
         [graph],
         ids,
-        labels,
-        _splits(nodes, labels),
+        labels.words,
+        split_of_column(nodes, labels),
         tuple(features),
         notes=describe_features(nodes, features, missing),
+        metric=labels.metric,
+        questions=labels.names,
     )
 
 
@@ -124,9 +129,3 @@ def read_edges(edges: ColumnTable, numbers: Mapping[str, int]) -> tuple[Tensor, 
         found = edges.numbers("weight", lambda weight: weight >= 0, "a finite number of at least 0")
         weight = torch.from_numpy(found)
     return torch.tensor(ends, dtype=torch.int64), weight
-
-
-def _splits(nodes: ColumnTable, labels: list[str]) -> list[dict[str, Tensor]] | None:
-    if "split" not in nodes.columns or "label" not in nodes.columns:
-        return None
-    return split_of_words(nodes.known_texts("split"), labels, lambda index: nodes.place(index, "split"))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from hkconv.data.options import ACCURACY, METRICS, R2
 from hkconv.data.own.features import KINDS, Feature
 from hkconv.data.scaling import Scaling
 from hkconv.errors import InputError
@@ -23,13 +24,15 @@ class Schema:
         kind: what it was read from, see :class:`~hkconv.data.own.graphs.OwnGraphs`.
         task: ``"node"``, ``"graph"`` or ``"link"``.
         protocol: how it was divided.
-        classes: their names, in the order of a model's logits; none of links.
+        classes: their names, in the order of a model's logits, or those of questions or of the number; none of links.
         features: the columns that features were made of, in a model's order; None where there were no tables.
         num_features: number of feature columns that a model sees.
         is_weighted: whether the edges have weights.
         graphs_digest, answers_digest: of the data, see :class:`~hkconv.data.own.graphs.OwnGraphs`.
         scalings: of the features, one for each split; None where a model sees them as they are.
         notes: on how the columns were taken.
+        metric: that the labels are scored by.
+        targets: the mean and the deviation of the numbers to train on, for each split; None of other labels.
     """
 
     name: str
@@ -44,6 +47,13 @@ class Schema:
     answers_digest: str
     scalings: tuple[Scaling, ...] | None = None
     notes: tuple[str, ...] = ()
+    metric: str = ACCURACY
+    targets: tuple[tuple[float, float], ...] | None = None
+
+    @property
+    def num_logits(self) -> int | None:
+        """Number of logits of a model, what it calls its classes; None of links."""
+        return None if self.task == "link" else len(self.classes) * (1 if self.metric == ACCURACY else 2)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -66,8 +76,14 @@ def schema_of_dict(values: Mapping[str, Any], place: str) -> Schema:
     for key, kind in _KINDS.items():
         if type(values.get(key)) is not kind:
             raise InputError(f"{place} is damaged: {key!r} must be a {kind.__name__}")
-    if not _are_names(values["classes"]) or len(values["classes"]) < (0 if values["task"] == "link" else 2):
-        raise InputError(f"{place} is damaged: 'classes' must be a list of at least two names")
+    metric, targets = values.get("metric", ACCURACY), values.get("targets")
+    if metric not in METRICS:
+        raise InputError(f"{place} is damaged: 'metric' must be one of {', '.join(METRICS)}")
+    least = 0 if values["task"] == "link" else 2 if metric == ACCURACY else 1
+    if not _are_names(values["classes"]) or len(values["classes"]) < least:
+        raise InputError(f"{place} is damaged: 'classes' must be a list of names, {least} at least")
+    if (targets is not None) != (metric == R2) or not all(map(_is_target, targets or [])):
+        raise InputError(f"{place} is damaged: 'targets' must be a mean and a deviation for each split")
     features = values.get("features")
     if features is not None and not (isinstance(features, list) and all(map(_is_feature, features))):
         raise InputError(f"{place} is damaged: 'features' must be a list of names and categories")
@@ -85,6 +101,8 @@ def schema_of_dict(values: Mapping[str, Any], place: str) -> Schema:
         features=None if features is None else tuple(map(_feature, features)),
         scalings=None if scalings is None else tuple(map(_scaling, scalings)),
         notes=tuple(notes),
+        metric=metric,
+        targets=None if targets is None else tuple((mean, deviation) for mean, deviation in targets),
     )
 
 
@@ -98,6 +116,10 @@ _KINDS = {
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(number) is float for number in value)
 
 
 def _is_feature(value: Any) -> bool:

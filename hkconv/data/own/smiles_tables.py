@@ -8,20 +8,22 @@ import torch
 from torch_geometric.data import Data
 
 from hkconv.data.molecules import ROWS_NAMED
-from hkconv.data.own.graphs import OwnGraphs, split_of_words
+from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import is_label, read_labels, split_of_column
 from hkconv.data.own.tables import read_table
 from hkconv.data.smiles import atom_categories, bond_categories, one_hot_columns, read_smiles
 from hkconv.errors import InputError
 
 KIND = "molecules"
-COLUMNS = ("smiles", "label", "id", "split")
+COLUMNS = ("smiles", "label", "target", "id", "split")
 
 
 def read_smiles_table(path: Path) -> OwnGraphs:
     """Read a table of molecules.
 
     Args:
-        path: CSV or Parquet with a column ``smiles`` and, where known, ``label``, ``id`` and ``split``.
+        path: CSV or Parquet with a column ``smiles`` and, where known, labels, see
+            :func:`~hkconv.data.own.labels.read_labels`, ``id`` and ``split``.
 
     Returns:
         The molecules, called by their ids or else by the numbers of their rows, from 0. Those that RDKit refuses for a
@@ -33,7 +35,7 @@ def read_smiles_table(path: Path) -> OwnGraphs:
             f"{table.heading}, column smiles is missing: a single table is one of molecules; "
             "for a graph name the folder that nodes.csv and edges.csv are in"
         )
-    table.refuse_others(*COLUMNS)
+    table.refuse_others(*COLUMNS, *filter(is_label, table.columns))
     graphs, refused = [], []
     for index, smiles in enumerate(table.filled_texts("smiles")):
         graph, is_sane = molecule_graph(smiles, table.place(index, "smiles"))
@@ -47,14 +49,12 @@ def read_smiles_table(path: Path) -> OwnGraphs:
             f"{table.unit} {named}",
             stacklevel=2,
         )
-    has_labels = "label" in table.columns
-    labels = table.known_texts("label") if has_labels else [""] * len(table)
+    labels = read_labels(table)
     ids = table.unique_texts("id") if "id" in table.columns else list(map(str, range(len(table))))
-    splits = None
-    if has_labels and "split" in table.columns:
-        splits = split_of_words(table.known_texts("split"), labels, lambda index: table.place(index, "split"))
+    splits = split_of_column(table, labels)
     columns: dict[str, Any] = {"num_columns": sum(atom_categories()), "num_edge_columns": sum(bond_categories())}
-    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels, splits, **columns)
+    answers: dict[str, Any] = {"metric": labels.metric, "questions": labels.names}
+    return OwnGraphs(str(path), KIND, "graph", graphs, ids, labels.words, splits, **columns, **answers)
 
 
 def molecule_graph(smiles: str, place: str) -> tuple[Data, bool]:

@@ -10,6 +10,7 @@ from torch_geometric.loader import DataLoader
 
 from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, LinkSplit, Split
+from hkconv.data.options import ACCURACY
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.geometry.curvature import LearnedCurvature, curvature_value
@@ -105,6 +106,8 @@ def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) 
         edges = cast(LinkSplit, split).message_edges
         return _Seen(model.layer_points(x, edges), dataset.graph.y, None, edges)
     points = model.layer_points(x, dataset.graph.edge_index, dataset.graph.edge_weight)
+    if dataset.metric != ACCURACY:
+        return _Seen(points, None, None, dataset.graph.edge_index)
     predictions = model.read_layers(points, None, None, None).argmax(1)
     return _Seen(points, dataset.labels, predictions, dataset.graph.edge_index)
 
@@ -125,7 +128,7 @@ def _look_at_graphs(model: HyperbolicNetwork, dataset: GraphDataset, split: Spli
         )
         predictions.append(model.read_layers(points, batch.batch, batch.num_graphs, None).argmax(1))
     points = [torch.cat(parts) for parts in zip(*pooled)]
-    if dataset.metric != "accuracy":
+    if dataset.metric != ACCURACY:
         return _Seen(points, None, None, None)
     return _Seen(points, dataset.labels, torch.cat(predictions), None)
 
