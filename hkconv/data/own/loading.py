@@ -127,11 +127,13 @@ def describe_own(path: str | os.PathLike[str]) -> tuple[DatasetInfo, tuple[str, 
         classes=len({label for label in own.labels if label}) if own.metric == ACCURACY else 2,
         location=own.kind,
     )
-    known = sum(map(bool, own.labels))
-    labels = () if known == len(own.labels) else (f"labels: {known} of {len(own.labels)} {own.task}s have one",)
+    known, about = sum(map(bool, own.labels)), [*own.notes]
     asked = {R2: "a number to predict", QUESTION_METRIC: f"yes-or-no questions: {', '.join(own.questions)}"}
-    labels += (asked[own.metric],) if own.metric != ACCURACY else ()
-    return info, (*labels, *own.notes)
+    if own.metric != ACCURACY:
+        about.insert(0, asked[own.metric])
+    if known < len(own.labels):
+        about.insert(0, f"labels: {known} of {len(own.labels)} {own.task}s have one")
+    return info, tuple(about)
 
 
 def load_own(
