@@ -34,6 +34,11 @@ def run(command: list[str], cwd: Path, **environment: str) -> str:
     return result.stdout
 
 
+def test_the_package_index_would_take_both(built):
+    checked = run([sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())], cwd=built)
+    assert checked.count("PASSED") == 2
+
+
 def package_files() -> set[str]:
     files = (path for path in (ROOT / "hkconv").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".so"}
