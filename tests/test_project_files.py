@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -29,6 +30,9 @@ OF_SEVERAL_MODULES = {
     "ops/test_stored_results.py",
     "tasks/test_accuracy.py",
 }
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+# The names that conda-forge has for packages.
+CONDA_NAMES = {"torch": "pytorch", "torch-geometric": "pytorch_geometric"}
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
@@ -86,6 +90,55 @@ def test_citation_names_this_version_and_the_paper():
     assert f"title  = {{{paper['title']}}}" in README
     authors = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
     assert f"author = {{{authors}}}" in README
+
+
+def workflow(name: str) -> dict:
+    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))["jobs"]
+
+
+def test_every_python_that_the_package_names_is_tested_and_gets_the_wheel():
+    named = re.findall(r"Python :: (3\.\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.M)
+    assert PROJECT["project"]["requires-python"] == f">={named[0]}"
+    assert workflow("test")["test"]["strategy"]["matrix"]["python"] == named
+    built = re.findall(r"cp3(\d+)-", PROJECT["tool"]["cibuildwheel"]["build"])
+    assert [f"3.{minor}" for minor in built] == named
+    images = re.findall(r"^FROM python:(3\.\d+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.M)
+    assert {*images} <= {*named}
+
+
+def test_only_what_was_tested_is_published_and_by_nobodys_password():
+    jobs, waits = workflow("release"), ["publish"]
+    for name in waits:
+        needed = jobs[name].get("needs", [])
+        waits += [needed] if isinstance(needed, str) else needed
+    assert {"build", "test"} <= {*waits}
+    # Trusted publishing: that job alone gets a token, and is given no other.
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    assert not any("password" in step.get("with", {}) for step in jobs["publish"]["steps"])
+
+
+def test_conda_recipe_has_this_version_and_what_pip_would_install():
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == hkconv.__version__
+    wanted = {"python": PROJECT["project"]["requires-python"]}
+    for requirement in PROJECT["project"]["dependencies"]:
+        name, version = re.fullmatch(r"([\w-]+)(>=.+)", requirement).groups()
+        wanted[CONDA_NAMES.get(name, name)] = version
+    assert dict(entry.split() for entry in recipe["requirements"]["run"]) == wanted
+    assert {entry.replace(" ", "") for entry in recipe["requirements"]["host"]} >= {
+        *PROJECT["build-system"]["requires"]
+    }
+
+
+def test_the_image_is_built_from_what_it_is_given():
+    given = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.M)
+    assert {name for names in copied for name in names.split()} == given
+    assert {
+        PROJECT["project"]["readme"],
+        *PROJECT["project"]["license-files"],
+        *PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"],
+    } <= given
 
 
 def test_changelog_begins_with_this_version():
