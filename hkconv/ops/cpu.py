@@ -159,6 +159,13 @@ def _node_arguments(inputs: EdgeInputs, neighbors: Neighbors) -> list[Tensor | i
 
 
 def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+    """Tensors as kernels read them, who would take numbers of another type for some of their own."""
+    types = {str(x.dtype).removeprefix("torch.") for x in tensors if x is not None and x.is_floating_point()}
+    if len(types) > 1:
+        raise InputError(
+            f"points and parameters must have one type, got {' and '.join(sorted(types))}: "
+            "convert the layer or its input by .to()"
+        )
     return [None if tensor is None else tensor.detach().contiguous() for tensor in tensors]
 
 

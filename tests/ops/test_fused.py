@@ -279,6 +279,21 @@ def test_points_that_are_all_but_equal_are_told_apart_or_not_but_give_no_nan(siz
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+@pytest.mark.parametrize("options", [{}, {"act": "relu"}], ids=str)
+@pytest.mark.parametrize(
+    "types",
+    [("float64", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("float64", "float64", "float32")],
+    ids=str,
+)
+def test_numbers_of_another_type_are_refused(types, options):
+    """Kernels would read the bits of one as the other's, beyond their end too."""
+    conv, x, edge_index = make_layer(**options)
+    kind, *ends = (getattr(torch, name) for name in types)
+    given = [x.to(end) for end in ends]
+    with pytest.raises(InputError, match=r"must have one type, got \w+ and \w+"):
+        conv.to(kind)(tuple(given) if len(given) > 1 else given[0], edge_index)
+
+
 def test_nan_in_one_node_reaches_only_its_neighbors(device):
     problem = make_problem(torch.tensor([[0, 1, 2], [1, 2, 3]]), (5, 5), 3, 4, 5)
     problem.leaves["x_source"][0] = torch.nan
