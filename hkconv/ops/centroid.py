@@ -67,7 +67,10 @@ def neighbor_centroid(x: Tensor, neighbors: Neighbors, weight: Tensor | None, cu
     sums = neighbor_sum(rows, None if weight is None else weight.double(), neighbors)
     time = torch.where(sums[:, :1] > 0, sums[:, :1], 1)
     klein, least = sums[:, 1:-1] / time, sums[:, -1:] / time
-    root = torch.maximum(1 - klein.square().sum(-1, keepdim=True), least.square()).sqrt()
+    square, bound = 1 - klein.square().sum(-1, keepdim=True), least.square()
+    # At the bound, where all weight is at one point, the gradient is that of the difference: other weights may grow.
+    kept = square + (bound - square).clamp(min=0).detach()
+    root = torch.where(square > 0.999 * bound, kept, bound).sqrt()
     return lift((klein * (R / root)).to(x.dtype), curvature)
 
 

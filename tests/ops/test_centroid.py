@@ -69,6 +69,22 @@ def test_centroid_of_neighbors_equals_that_of_segments_with_gradients(weighted, 
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_of_zero_beside_a_single_other_one_have_their_gradients(seed):
+    """The root is at its lower bound there, which another neighbor would leave."""
+    torch.manual_seed(seed)
+    x, found = (
+        lorentz.lift(torch.randn(4, 3, dtype=torch.float64)),
+        neighbors(torch.tensor([[0, 1, 2, 3], [0] * 4]), (4, 1)),
+    )
+    weight = torch.tensor([torch.rand(()), 0, 0, 0], dtype=torch.float64, requires_grad=True)
+    ours = neighbor_centroid(x, found, weight)[0, 1:]
+    expected = segment_centroid(x, torch.zeros(4, dtype=torch.long), 1, weight)[0][0, 1:]
+    for one, other in zip(ours, expected):
+        gradients = [torch.autograd.grad(value, weight, retain_graph=True)[0] for value in (one, other)]
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
 def test_centroid_of_neighbors_has_the_gradient_of_a_learned_curvature():
     found, space = neighbors(bipartite(), (9, 6)), torch.randn(9, 3, dtype=torch.float64)
     curvature = torch.tensor(-0.7, dtype=torch.float64, requires_grad=True)
