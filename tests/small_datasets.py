@@ -1,5 +1,7 @@
 """Datasets small enough to train on in a test."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -18,10 +20,26 @@ def tree() -> NodeDataset:
     return small_tree()
 
 
+def small_links(num_splits: int = 2) -> LinkDataset:
+    graph = small_tree().graph
+    return LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=num_splits), "test")
+
+
 @pytest.fixture
-def links(tree) -> LinkDataset:
-    graph = tree.graph
-    return LinkDataset("tree", graph, link_splits(graph.edge_index, graph.num_nodes, num_splits=2), "test")
+def links() -> LinkDataset:
+    return small_links()
+
+
+def poisoned(dataset: NodeDataset | LinkDataset) -> NodeDataset | LinkDataset:
+    """The dataset with other classes, or with links and pairs exchanged, in the test part of its one split."""
+    graph, (split,) = dataset.graph.clone(), dataset.splits
+    if isinstance(dataset, NodeDataset):
+        graph.y[split.test] = (graph.y[split.test] + 1) % dataset.num_classes
+        return replace(dataset, graph=graph)
+    split = replace(split, test=split.test_negatives, test_negatives=split.test)
+    links = torch.cat([split.train, split.val, split.test], dim=1)
+    graph.edge_index = torch.cat([links, links.flip(0)], dim=1)
+    return replace(dataset, graph=graph, splits=[split])
 
 
 def rings_and_paths(count: int) -> list[Data]:

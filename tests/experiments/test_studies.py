@@ -19,9 +19,9 @@ import pytest
 import torch
 import yaml
 from optuna.trial import TrialState
-from small_datasets import rings_and_paths, small_tree
+from small_datasets import poisoned, rings_and_paths, small_links, small_tree
 
-from hkconv.data import GraphDataset, NodeDataset, Split
+from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split
 from hkconv.errors import InputError
 from hkconv.experiments import studies, training, tuner
 from hkconv.experiments.pool import SPOILED, Lost
@@ -195,13 +195,17 @@ def test_a_split_that_meets_nan_speaks_for_itself(tmp_path, monkeypatch):
     assert [cell.split for cell in alone] == [0, 0]
 
 
-def node_tree(labels_of_test: str, num_splits: int) -> NodeDataset:
+def node_tree(test_part: str, num_splits: int) -> NodeDataset:
     """A tree with the same split so many times: another's training nodes are nobody's test nodes."""
     dataset = small_tree(num_splits=1)
-    if labels_of_test == "poisoned":
-        test = dataset.splits[0].test
-        dataset.graph.y[test] = (dataset.graph.y[test] + torch.randint(1, 3, test.shape)) % 3
+    dataset = poisoned(dataset) if test_part == "poisoned" else dataset
     return replace(dataset, splits=dataset.splits * num_splits)
+
+
+def linked(test_part: str, num_splits: int) -> LinkDataset:
+    """A tree whose links are predicted; in the poisoned one its links to be tested are others."""
+    dataset = small_links(num_splits)
+    return poisoned(dataset) if test_part == "poisoned" else dataset
 
 
 def shapes(test_graphs: str, num_splits: int) -> GraphDataset:
@@ -214,7 +218,7 @@ def shapes(test_graphs: str, num_splits: int) -> GraphDataset:
     return GraphDataset("shapes", graphs, [split] * num_splits, 2, "test")
 
 
-@pytest.mark.parametrize("make, num_splits", [(node_tree, 1), (shapes, 1), (node_tree, 3)])
+@pytest.mark.parametrize("make, num_splits", [(node_tree, 1), (shapes, 1), (linked, 1), (node_tree, 3)])
 def test_poisoned_test_data_changes_nothing(make, num_splits, tmp_path, monkeypatch):
     sizes = count_batches(monkeypatch)
     for kind in ("plain", "poisoned"):

@@ -6,9 +6,11 @@ import networkx
 import pytest
 import torch
 from own_files import write_papers
+from small_datasets import poisoned, small_links, small_tree
 
 from hkconv.data import hide_test, load
 from hkconv.data.own.loading import load_own
+from hkconv.tasks import building
 from hkconv.tasks.advice import Contender, advise, compare_delta, compare_models, rewired
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.tasks import SplitTask
@@ -84,6 +86,20 @@ def test_an_interrupt_leaves_what_is_known(tmp_path, monkeypatch):
 def test_nothing_is_measured_on_a_test_part(tmp_path, monkeypatch):
     monkeypatch.setattr(SplitTask, "chance_score", lambda task: pytest.fail("looked at a test part"), raising=False)
     assert advise(str(write_papers(tmp_path / "papers")), seconds=0.01, device="cpu").trials
+
+
+@pytest.mark.parametrize("dataset", [small_tree(1), small_links(1)], ids=["nodes", "links"])
+def test_poisoned_test_data_change_no_advice(dataset, monkeypatch):
+    seen = []
+    for own in (dataset, poisoned(dataset)):
+        monkeypatch.setattr(building, "load", lambda *_, own=own, **__: own)
+        # So little time that every training ends after its first epoch.
+        found = advise("tree", task=dataset.task, seconds=1e-9, device="cpu")
+        scores = [(trial.model, trial.scores) for trial in found.trials]
+        seen.append((scores, found.unlearned, found.verdict, found.command))
+        if dataset.task == "node":
+            seen[-1] += found.facts, found.delta
+    assert seen[0] == seen[1] and len(seen[0][0]) == 3
 
 
 def with_scores(found, **scores):

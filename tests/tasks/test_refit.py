@@ -4,11 +4,12 @@ import re
 import pytest
 import torch
 from own_files import write_papers
+from small_datasets import poisoned, small_tree
 
 from hkconv.data.own.loading import load_own
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
-from hkconv.tasks import fitting, refit
+from hkconv.tasks import building, fitting, refit
 from hkconv.tasks.evaluate import evaluate_run
 from hkconv.tasks.predict import choose_training, predict_run
 from hkconv.tasks.recipe import make_recipe
@@ -55,6 +56,20 @@ def test_the_refitted_network_predicts_and_the_stored_results_stay(run):
     assert [entry.stored for entry in evaluate_run(run)] == stored and all(entry.agrees for entry in evaluate_run(run))
     other = "mlp" if before.choice.result.model == "gcn" else "gcn"
     assert "refitted" not in predict_run(run, model=other, device="cpu").choice.reason
+
+
+def test_poisoned_test_labels_change_neither_the_choice_nor_the_number_of_epochs(tmp_path, monkeypatch):
+    chosen, weights = [], []
+    for number, dataset in enumerate((small_tree(1), poisoned(small_tree(1)))):
+        monkeypatch.setattr(building, "load", lambda *_, dataset=dataset, **__: dataset)
+        settings = {"models": ("gcn", "mlp"), "epochs": 30, "num_splits": 1, "seeds": 2, "device": "cpu"}
+        train_run(make_recipe(out=str(tmp_path / str(number)), **settings))
+        result, found = choose_training(tmp_path / str(number)).result, refit_run(tmp_path / str(number))
+        chosen.append((result.cell, result.val_loss, found.model, found.epochs, found.labels))
+        weights.append(load_checkpoint(found.folder)[0].state_dict())
+    assert chosen[0] == chosen[1]
+    # The poison works: the labels to test on are trained on now.
+    assert any(not torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 def test_the_weights_of_the_last_epoch_are_kept(run, monkeypatch):
