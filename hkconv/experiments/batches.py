@@ -30,6 +30,11 @@ def networks_at_once(place: Execution, device: torch.device) -> int:
     return NETWORKS_AT_ONCE if device.type == "cuda" and not place.capture else 1
 
 
+def may_spoil(captures: bool, networks: int, device: torch.device) -> bool:
+    """Return whether trainings may leave their process of no use: a batch on a GPU is captured without being asked."""
+    return captures or (networks > 1 and device.type == "cuda")
+
+
 def group_cells(cells: Iterable[TableCell], most: int) -> list[Batch]:
     """Return every cell in one batch of at most so many, with cells whose networks can be trained at once."""
     groups: dict[Hashable, list[TableCell]] = defaultdict(list)

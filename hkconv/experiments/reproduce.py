@@ -15,7 +15,7 @@ from hkconv.engine.interrupts import held_back
 from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.experiments import store
-from hkconv.experiments.batches import Batch, BatchTrainer, group_cells, networks_at_once
+from hkconv.experiments.batches import Batch, BatchTrainer, group_cells, may_spoil, networks_at_once
 from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import RECIPES, TABLES, TRAINED_TABLES, read_table
 from hkconv.experiments.runtime import RuntimeCell, list_timings, time_epochs
@@ -234,10 +234,8 @@ class _Filling:
     def _run(self, batches: list[Batch]) -> Iterator[tuple[Batch, list[Outcome] | Lost]]:
         # Drawn one by one: a dataset that turns out to be unreadable is not asked for again.
         jobs = (batch for batch in batches if batch[0].recipe.data.dataset not in self.summary.left_out)
-        # A batch of networks is captured on a GPU without being asked to.
-        unasked = self.device.type == "cuda"
-        may_spoil = any(batch[0].recipe.runtime.capture or (unasked and len(batch) > 1) for batch in batches)
-        return results_of(BatchTrainer(self.trainer), jobs, self.order.jobs, may_spoil=may_spoil)
+        risk = any(may_spoil(batch[0].recipe.runtime.capture, len(batch), self.device) for batch in batches)
+        return results_of(BatchTrainer(self.trainer), jobs, self.order.jobs, may_spoil=risk)
 
     def keep(self, record: Record, seconds_left: float | None) -> None:
         """Store a record and tell of it."""

@@ -35,7 +35,7 @@ from hkconv.engine.interrupts import held_back
 from hkconv.engine.step import check_capture
 from hkconv.errors import InputError
 from hkconv.experiments import store
-from hkconv.experiments.batches import networks_at_once
+from hkconv.experiments.batches import may_spoil, networks_at_once
 from hkconv.experiments.pool import Lost, results_of
 from hkconv.experiments.recipe_files import (
     RECIPES,
@@ -368,11 +368,14 @@ def _run_trials(search: Search, study: "Study", trials: int, jobs: int, on_trial
             if count_open(study, trials):
                 yield number
 
-    runner = TrialRunner(search, threads=max(1, torch.get_num_threads() // jobs))
-    with closing(results_of(runner, open_trials(), jobs, may_spoil=search.recipe.runtime.capture)) as results:
+    runner, runtime = TrialRunner(search, threads=max(1, torch.get_num_threads() // jobs)), search.recipe.runtime
+    networks = min(search.batch, search.recipe.data.num_splits)
+    risk = may_spoil(runtime.capture, networks, find_device(runtime.device))
+    with closing(results_of(runner, open_trials(), jobs, may_spoil=risk)) as results:
         for _, number in results:
             if isinstance(number, Lost):
-                remedy = "without capture" if number.is_spoiled else "with fewer jobs"
+                plainly = "without capture" if runtime.capture else "with --batch 1"
+                remedy = plainly if number.is_spoiled else "with fewer jobs"
                 raise InputError(
                     f"a worker process of the search died (exit code {number.exit_code}), perhaps for want of "
                     f"memory: the same command {remedy} goes on"

@@ -302,14 +302,38 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     assert (tmp_path / "best.yaml").exists()
 
 
-@pytest.mark.parametrize("code, remedy", [(-9, "with fewer jobs"), (SPOILED, "without capture")])
-def test_a_worker_that_is_lost_ends_a_search_that_can_go_on(tmp_path, monkeypatch, code, remedy):
+@pytest.mark.parametrize(
+    "code, capture, remedy",
+    [(-9, False, "with fewer jobs"), (SPOILED, True, "without capture"), (SPOILED, False, "with --batch 1")],
+)
+def test_a_worker_that_is_lost_ends_a_search_that_can_go_on(tmp_path, monkeypatch, code, capture, remedy):
     plan = plan_search(QUICK.replace(out=str(tmp_path)))
     with monkeypatch.context() as patch:
         patch.setattr(tuner, "results_of", lambda _, jobs, processes, **__: ((job, Lost(code)) for job in jobs))
         with pytest.raises(InputError, match=rf"died \(exit code {code}\).* {remedy} goes on"):
-            run_search(plan, 2, jobs=2)
+            run_search(replace(plan, recipe=plan.recipe.replace(capture=capture)), 2, jobs=2)
     assert run_search(plan, 2).counts == {"complete": 2}
+
+
+@pytest.mark.parametrize(
+    "device, num_splits, batch, may",
+    [("cuda", 2, 9, True), ("cuda", 2, 1, False), ("cuda", 1, 9, False), ("cpu", 2, 9, False)],
+)
+def test_a_batch_on_a_gpu_has_a_process_of_its_own_that_it_may_spoil(
+    tmp_path, monkeypatch, device, num_splits, batch, may
+):
+    told = []
+
+    def results(_, jobs, processes, *, may_spoil):
+        told.append(may_spoil)
+        return ((job, Lost(SPOILED)) for job in jobs)
+
+    plan = plan_search(QUICK.replace(out=str(tmp_path), num_splits=num_splits), batch=batch)
+    monkeypatch.setattr(tuner, "results_of", results)
+    monkeypatch.setattr(tuner, "find_device", lambda _: torch.device(device))
+    with pytest.raises(InputError, match="died"):
+        run_search(plan, 1)
+    assert told == [may]
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")
