@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 
 from hkconv.data import load
-from hkconv.data.options import CLEAN, PUBLISHED
+from hkconv.data.options import ACCURACY, CLEAN, PUBLISHED, R2
 from hkconv.data.own.loading import is_own
+from hkconv.data.own.schema import Schema
 from hkconv.engine.checkpoint import CheckpointInfo, load_checkpoint, save_checkpoint
 from hkconv.engine.files import make_folder, write_bytes
 from hkconv.errors import InputError
@@ -27,7 +28,7 @@ CARD_FILE = "README.md"
 # The model that is shared: HKN alone is loaded by from_pretrained.
 SHARED = "hkn"
 # The names that the Hugging Face hub has for metrics.
-HUB_METRICS = {"accuracy": "accuracy", "ROC-AUC": "roc_auc", "AP": "average_precision"}
+HUB_METRICS = {ACCURACY: "accuracy", "ROC-AUC": "roc_auc", "AP": "average_precision", R2: "r_squared"}
 TASK_TAGS = {"node": "node-classification", "graph": "graph-classification", "link": "link-prediction"}
 PROTOCOLS = {
     CLEAN: "disjoint parts to train on, to choose with and to test on",
@@ -35,9 +36,9 @@ PROTOCOLS = {
 }
 OWN_PROTOCOL = "splits of the user's own, with disjoint parts"
 CALLS = {
-    "node": "`model(x, edge_index)` gives a row of logits for each node, and `softmax` makes probabilities of it.",
-    "graph": "`model(x, edge_index, batch=batch)` gives a row of logits for each graph.",
-    "link": "`model(x, edge_index, pairs=pairs)` gives a logit for each pair, and `sigmoid` makes a probability of it.",
+    "node": "`model(x, edge_index)`",
+    "graph": "`model(x, edge_index, batch=batch)`",
+    "link": "`model(x, edge_index, pairs=pairs)`",
 }
 UNTESTED = {
     "node": "Other graphs, and changes of this one: the test part are nodes of the graph that was trained on.",
@@ -70,9 +71,7 @@ def export_folder(run: Path | str, out: Path | str, *, license: str | None = Non
     model, info = load_checkpoint(choice.place, expected=SHARED)
     info = replace(info, dataset={name: value for name, value in info.dataset.items() if name != "source"})
     results = [read_result(run, cell) for cell in trained_cells(run, recipe)]
-    schema = find_schema(run)
-    classes = () if schema is None else schema.classes
-    card = model_card(out.resolve().name, recipe, choice.result, results, info, classes, license)
+    card = model_card(out.resolve().name, recipe, choice.result, results, info, find_schema(run), license)
     save_checkpoint(_checked(out), model, info)
     write_bytes(out / CARD_FILE, card.encode())
     return choice
@@ -92,7 +91,7 @@ def model_card(
     result: CellResult,
     results: Sequence[CellResult],
     info: CheckpointInfo,
-    classes: Sequence[str] = (),
+    schema: Schema | None = None,
     license: str | None = None,
 ) -> str:
     """Return the model card of a training, Markdown after a YAML head as the Hugging Face hub reads it.
@@ -103,7 +102,7 @@ def model_card(
         result: scores of the training.
         results: those of all trainings of the run.
         info: of its checkpoint.
-        classes: names of the classes of own data, in the order of the logits.
+        schema: of own data.
         license: of the weights.
     """
     dataset, task = plain(info.dataset["name"]), info.dataset["task"]
@@ -115,8 +114,8 @@ def model_card(
         "parameters. Its folder was written by `hkconv export --format folder` and holds `model.safetensors`, "
         "`config.json` and this card, whose figures are those of the run that trained it.",
         "## Use",
-        _use(name, recipe, result, info),
-        *([f"Classes, in the order of the logits: {', '.join(map(plain, classes))}."] if classes else []),
+        _use(name, recipe, result, info, schema),
+        *_names(result, schema),
         "## Data",
         _table(("", ""), _data_rows(recipe, result, info)),
         "## Scores",
@@ -133,8 +132,9 @@ def model_card(
 
 
 def _head(name: str, result: CellResult, info: CheckpointInfo, license: str | None) -> dict[str, Any]:
-    dataset, metric = _one_line(info.dataset["name"]), HUB_METRICS.get(result.metric, result.metric)
-    task = {"type": TASK_TAGS[info.dataset["task"]]}
+    dataset, metric = _one_line(info.dataset["name"]), HUB_METRICS[result.metric]
+    tag = TASK_TAGS[info.dataset["task"]]
+    task = {"type": tag.replace("classification", "regression") if result.metric == R2 else tag}
     score = {"type": metric, "name": f"test {result.metric}", "value": result.test_metric}
     found = {"task": task, "dataset": {"name": dataset, "type": dataset}, "metrics": [score]}
     return {
@@ -148,7 +148,7 @@ def _head(name: str, result: CellResult, info: CheckpointInfo, license: str | No
     }
 
 
-def _use(name: str, recipe: Recipe, result: CellResult, info: CheckpointInfo) -> str:
+def _use(name: str, recipe: Recipe, result: CellResult, info: CheckpointInfo, schema: Schema | None) -> str:
     imports, lines, remark = ["from hkconv.models import HKN"], [f"model = HKN.from_pretrained({name!r})"], ""
     if not _is_public(recipe):
         remark = (
@@ -163,7 +163,32 @@ def _use(name: str, recipe: Recipe, result: CellResult, info: CheckpointInfo) ->
             'print(task.evaluate(model, "test").metric)',
         ]
         remark = "This prints the test score. "
-    return "\n".join(["```python", *imports, "", *lines, "```", "", f"{remark}{CALLS[info.dataset['task']]}"])
+    return "\n".join(
+        ["```python", *imports, "", *lines, "```", "", remark + _answers(result, info.dataset["task"], schema)]
+    )
+
+
+def _answers(result: CellResult, task: str, schema: Schema | None) -> str:
+    """Return what a call gives, and what to make of it."""
+    if task == "link":
+        return f"{CALLS[task]} gives a logit for each pair, and `sigmoid` makes a probability of it."
+    if schema is not None and schema.targets is not None:
+        mean, deviation = schema.targets[result.split]
+        number = f"{mean:.9g} + {deviation:.9g} * (logits[:, 1] - logits[:, 0])"
+        return f"{CALLS[task]} gives two logits for each {task}, and its number is `{number}`."
+    if result.metric == ACCURACY:
+        return f"{CALLS[task]} gives a row of logits for each {task}, and `softmax` makes probabilities of it."
+    return (
+        f"{CALLS[task]} gives a row of logits for each {task}, no and yes of one question after the other, and "
+        "`softmax` of the two makes probabilities of them."
+    )
+
+
+def _names(result: CellResult, schema: Schema | None) -> Iterable[str]:
+    """Yield the names of what is told apart, in the order of the logits."""
+    if schema is not None and schema.classes and result.metric != R2:
+        kind = "Classes" if result.metric == ACCURACY else "Questions"
+        yield f"{kind}, in the order of the logits: {', '.join(map(plain, schema.classes))}."
 
 
 def _is_public(recipe: Recipe) -> bool:
@@ -185,7 +210,7 @@ def _data_rows(recipe: Recipe, result: CellResult, info: CheckpointInfo) -> Iter
     yield "task", info.dataset["task"]
     for key in ("graphs", "nodes", "edges", "features", "classes"):
         count = info.dataset[f"num_{key}"]
-        if count is not None:
+        if count is not None and (key != "classes" or result.metric == ACCURACY):
             yield key, f"{count:,}"
     yield "protocol", f"{protocol}: {PROTOCOLS.get(protocol, OWN_PROTOCOL)}"
     yield "split", f"{result.split}, of splits 0 to {recipe.data.num_splits - 1}; seed {result.seed}"
@@ -229,7 +254,8 @@ def _setting_rows(recipe: Recipe) -> Iterable[tuple[str, str]]:
     left_out = {"dataset", "split_file", "models", "num_splits", "seeds", "seed", *foreign_options(SHARED)}
     for name, value in recipe.identity().items():
         if name not in left_out:
-            yield name, "none" if value is None else str(value)
+            # None is the default, which is not the word `none` that some of them take.
+            yield name, "default" if value is None else str(value)
 
 
 def _circumstances(result: CellResult, info: CheckpointInfo) -> Iterable[tuple[str, str]]:

@@ -10,7 +10,7 @@ from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split
 from hkconv.data.checks import UNKNOWN
 from hkconv.data.dataset import OverlappingSplit
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
-from hkconv.engine.devices import find_device
+from hkconv.engine.devices import describe_device, find_device
 from hkconv.engine.files import locked
 from hkconv.engine.loop import Epoch
 from hkconv.engine.reproducibility import deterministic_algorithms, versions
@@ -75,8 +75,9 @@ def refit_run(folder: Path | str) -> Refit | None:
         if found.interrupted:
             return None
         network.load_state_dict(last)
-        training = {"split": chosen.split, **recipe.optim.flat(), "seed": settings.seed, "versions": versions()}
-        info = CheckpointInfo(chosen.model, config, describe_dataset(dataset), {**training, REFIT_OF: str(chosen.cell)})
+        place = {"device": describe_device(device), "versions": versions(), REFIT_OF: str(chosen.cell)}
+        training = {"split": chosen.split, **recipe.optim.flat(), "seed": settings.seed, **place}
+        info = CheckpointInfo(chosen.model, config, describe_dataset(dataset), training)
         save_checkpoint(folder / REFIT, network, info)
     return Refit(chosen.model, len(known), chosen.best_epoch, folder / REFIT)
 

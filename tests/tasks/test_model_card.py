@@ -17,9 +17,10 @@ from hkconv.data import hierarchy
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
 from hkconv.models import HKN
+from hkconv.models.checkpoint_files import read_config
 from hkconv.tasks import building
 from hkconv.tasks.model_card import CARD_FILE, export_folder, model_card, percent, plain
-from hkconv.tasks.predict import choose_training
+from hkconv.tasks.predict import choose_training, predict_run
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.refit import refit_run
 from hkconv.tasks.run import read_recipe, read_result, train_run, trained_cells
@@ -179,10 +180,53 @@ def test_own_data_name_their_classes_in_the_order_of_the_logits(tmp_path):
     assert cells_of(card, "dataset") == ["papers, own data"]
 
 
+def relabeled_run(tmp_path, head: str, cells: dict[str, str]) -> Path:
+    """A run on papers with other labels."""
+    papers = write_papers(tmp_path / "papers")
+    rows = [line.rsplit(",", 1) for line in (papers / "nodes.csv").read_text().splitlines()[1:]]
+    lines = [f"id,age,colour,{head}", *(f"{first},{cells[label]}" for first, label in rows)]
+    (papers / "nodes.csv").write_text("\n".join(lines) + "\n")
+    return trained(tmp_path / "run", dataset=str(papers), models=("hkn",))
+
+
+def logits_of(run: Path, shared: Path) -> torch.Tensor:
+    """What the shared network gives for the data of its run."""
+    dataset = building.load_dataset(read_recipe(run))
+    graph, split = dataset.graph, dataset.splits[choose_training(run).result.split]
+    with torch.no_grad():
+        return HKN.from_pretrained(shared)(split.scaling(graph.x), graph.edge_index, graph.edge_weight)
+
+
+def test_the_card_says_how_logits_become_a_number(tmp_path):
+    run = relabeled_run(tmp_path, "target", {"low": "-3.5", "mid": "20", "high": "41", "": ""})
+    out, card = exported(run)
+    number = eval(re.search(r"its number is `(.*?)`", card)[1], {"logits": logits_of(run, out).double()})
+    torch.testing.assert_close(number, predict_run(run, device="cpu").probabilities[:, 0], rtol=1e-5, atol=1e-5)
+    head, text = parts_of(card)
+    assert head["metrics"] == ["r_squared"] and "node-regression" in head["tags"]
+    assert "softmax" not in text and "lasses" not in text
+
+
+def test_the_card_says_how_logits_answer_questions(tmp_path):
+    run = relabeled_run(tmp_path, "label:read,label:old", {"low": "1,0", "mid": "0,0", "high": "1,1", "": ","})
+    out, card = exported(run)
+    pairs = logits_of(run, out).double().unflatten(1, (-1, 2)).softmax(-1)
+    torch.testing.assert_close(pairs[..., 1], predict_run(run, device="cpu").probabilities, rtol=1e-5, atol=1e-5)
+    assert "no and yes of one question after the other" in card
+    assert "Questions, in the order of the logits: read, old." in card and "| classes |" not in card
+
+
+def test_a_setting_that_follows_from_the_form_is_not_called_none(tmp_path):
+    for norm, shown in ((None, "default"), ("none", "none")):
+        _, card = exported(trained(tmp_path / shown, norm=norm), f"out-{shown}")
+        assert cells_of(card, "norm") == [shown]
+
+
 def test_a_refitted_network_says_that_no_score_is_known_of_it(run):
     refit_run(run)
     out, card = exported(run)
     assert "no score is known of them" in card
+    assert cells_of(card, "device") == [read_config(run / "refit")["training"]["device"]] != [""]
     assert "evaluate" not in card
     network, _ = load_checkpoint(run / "refit")
     stored = HKN.from_pretrained(out).state_dict()
