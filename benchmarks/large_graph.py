@@ -62,7 +62,7 @@ def run_large_graph(
 ) -> dict[str, Any]:
     """Train HKN for a few epochs on the CPU and note the time of each.
 
-    The first epoch finds the neighbours of every node; the compiler has run before it, on a small graph.
+    The first epoch finds the neighbours of every node; a small graph has been trained on before it.
 
     Args:
         shape: of the graph and of the layers.
@@ -80,7 +80,7 @@ def run_large_graph(
     settings = Settings(seed=seed)
     protocol = {"num_layers": num_layers, "backend": backend, "targets": "power-law", "dropout": 0.0}
     document = {**header("large-graph", cpu, seed, protocol), "shape": asdict(shape)}
-    tell("compiling on a small graph")
+    tell("warming up on a small graph")
     small = make_dataset(replace(shape, nodes=1000, edges=10000), seed)
     training_epoch(make_model(shape, num_layers, backend, seed), small, settings)()
     tell(f"making {shape.nodes:,} nodes and {shape.edges:,} edges")

@@ -301,9 +301,8 @@ def _short_place(document: Document) -> str:
 
 def _footer(document: Document) -> str:
     versions = document["versions"]
-    listed = ", ".join(
-        f"{name} {versions[name]}" for name in ("python", "torch", "numba", "triton") if name in versions
-    )
+    names = ("hkconv", "python", "torch", "numba", "triton")
+    listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
     cut = ", interrupted" if document["interrupted"] else ""
     return f"{document['started'][:10]}, {listed}, seed {document['seed']}{cut}."
 

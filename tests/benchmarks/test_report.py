@@ -9,7 +9,7 @@ COMMON = {
     "device": "cpu",
     "started": "2026-01-02T03:04:05+00:00",
     "machine": {"cpu": "Some CPU", "cores": 2},
-    "versions": {"python": "3.12.0", "torch": "2.11.0"},
+    "versions": {"python": "3.12.0", "hkconv": "0.1.0", "torch": "2.11.0"},
     "seed": 0,
     "interrupted": False,
 }
@@ -160,3 +160,8 @@ def test_short_epochs_have_one_column_for_each_model_and_machine():
         "| cora | – | – | – |",
     ]
     assert render_short_epochs([LAYERS], ("texas",), ("hkn",)) == NOT_YET
+
+
+@pytest.mark.parametrize("name, document", [("layers", LAYERS), ("growth", LAYERS), ("epochs", EPOCHS)])
+def test_a_table_names_the_version_that_it_is_of(name, document):
+    assert SECTIONS[name]([document]).endswith("2026-01-02, hkconv 0.1.0, python 3.12.0, torch 2.11.0, seed 0.")
