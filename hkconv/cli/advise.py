@@ -6,7 +6,7 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import count, make_table, percent, print_table
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import Device, ranged
 from hkconv.options import POSITIVE, SEED
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def advise(
         typer.Option("--data", help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False),
     ] = None,
     seed: Annotated[int, ranged(SEED, help="Seed of splits, models and samples.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Tell whether a graph suits HKN, and what to run next.
 

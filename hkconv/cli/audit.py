@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.output import make_table, print_table
-from hkconv.cli.recipe_options import one_of
+from hkconv.cli.recipe_options import DataFolder, one_of
 from hkconv.data.catalog import check_name
 from hkconv.data.options import CHOICES
 
@@ -23,9 +23,7 @@ def audit(
     split_file: Annotated[
         str | None, typer.Option(help="JSON or .npz file with splits to audit instead.", show_default=False)
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
 ) -> None:
     """Look for leaks between training and test data.
 

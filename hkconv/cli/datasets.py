@@ -5,15 +5,14 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import make_table, print_table
+from hkconv.cli.recipe_options import DataFolder
 
 
 def datasets(
     paths: Annotated[
         list[str] | None, typer.Argument(metavar="[PATH]...", help="Own data to describe instead.", show_default=False)
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
 ) -> None:
     """List the datasets and their places, or describe own data.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import make_table, percent, print_table
-from hkconv.cli.recipe_options import run_argument
+from hkconv.cli.recipe_options import Device, run_argument
 
 
 def distances(
@@ -13,7 +13,7 @@ def distances(
     data: Annotated[
         str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Compare distances in a graph with those of its embedding.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import make_table, percent, print_table
-from hkconv.cli.recipe_options import run_argument
+from hkconv.cli.recipe_options import Device, run_argument
 
 DIFFERENT = 1
 
@@ -18,7 +18,7 @@ def evaluate(
             help="Folder of the datasets, or where own data are now; by default the run's.", show_default=False
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Test the checkpoints of a run again and compare.
 

@@ -9,7 +9,7 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import DataFolder, ranged
 from hkconv.data.catalog import check_name
 from hkconv.options import SAMPLE, SEED
 
@@ -27,9 +27,7 @@ def hyperbolicity(
             metavar="DATASET|PATH", help="A dataset, a .csv file of edges, or other own data.", show_default=False
         ),
     ],
-    data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
     sample: Annotated[
         int | None,
         ranged(

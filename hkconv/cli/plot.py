@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hkconv.cli.recipe_options import ranged, ranged_argument, run_argument
+from hkconv.cli.recipe_options import Device, ranged, ranged_argument, run_argument
 from hkconv.errors import InputError
 from hkconv.options import SEED, Interval
 
@@ -28,7 +28,6 @@ FirstModel = Annotated[str | None, typer.Option(help="Model of the run; by defau
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets; by default the run's.", show_default=False)]
 Kernels = Annotated[int, ranged(DRAWN, help="Number of kernel points.")]
 Neighbors = Annotated[int, ranged(DRAWN, "--neighbors", "--neighbours", help="Number of neighbours.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 
 @plot.callback()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import count
-from hkconv.cli.recipe_options import run_argument
+from hkconv.cli.recipe_options import Device, run_argument
 
 
 def predict(
@@ -24,7 +24,7 @@ def predict(
     model: Annotated[
         str | None, typer.Option(help="Ask this model; by default HKN, its best by validation.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Write the classes of nodes or graphs, or links.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hkconv.cli.output import count, make_table, print_table
-from hkconv.cli.recipe_options import one_of, ranged
+from hkconv.cli.recipe_options import Device, one_of, ranged
 from hkconv.errors import InputError
 from hkconv.options import SEED
 
@@ -25,7 +25,7 @@ def probe(
         str | None, typer.Option(metavar="4,17,...", help="Test sentences to draw, from 1.", show_default="a few")
     ] = None,
     weights: Annotated[str, one_of(("best", "last", "average"), help="Weights of the run to use.")] = "best",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     seed: Annotated[int, ranged(SEED, help="Seed of the probes and of the untrained encoder.")] = 0,
     out: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Where the report goes.", show_default="probe in the run's")

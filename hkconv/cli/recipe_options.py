@@ -12,6 +12,12 @@ from hkconv.errors import InputError
 from hkconv.options import Interval, Options, rule_of
 from hkconv.tasks.recipe import check_run
 
+# Options of several commands.
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+DataFolder = Annotated[
+    str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
+]
+
 ALIASES = {"models": ["--model"]}
 # Headings of the groups of a recipe in the help.
 PANELS = {"data": "Data", "model": "Model", "optim": "Training", "runtime": "Running"}

@@ -7,7 +7,7 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import make_table, print_table
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import DataFolder, Device, ranged
 from hkconv.options import COUNT, JOBS
 
 if TYPE_CHECKING:
@@ -34,16 +34,14 @@ def reproduce(
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer splits and epochs; labelled so.")] = False,
     jobs: Annotated[int, ranged(JOBS, help="Trainings at the same time, one thread each.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     datasets: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     systems: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     protocol: Annotated[
         str, typer.Option(metavar="clean|published", help="Only this; by default both.", show_default=False)
     ] = "",
     results: Annotated[str, typer.Option(help="Folder of the records, which are added to.")] = RESULTS,
-    data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
     batch: Annotated[int | None, BATCH] = None,
     recipes: Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hkconv.cli.output import percent
-from hkconv.cli.recipe_options import ranged, run_argument
+from hkconv.cli.recipe_options import Device, ranged, run_argument
 from hkconv.errors import InputError
 from hkconv.options import COUNT, PORT, POSITIVE
 
@@ -19,7 +19,7 @@ def serve(
     model: Annotated[
         str | None, typer.Option(help="Ask this model; by default the best by validation.", show_default=False)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
     port: Annotated[int, ranged(PORT, help="0 for any that is free.")] = 8000,
     token_file: Annotated[

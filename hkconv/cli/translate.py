@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
-from hkconv.cli.recipe_options import one_of, option, ranged, recipe_option
+from hkconv.cli.recipe_options import Device, one_of, option, ranged, recipe_option
 from hkconv.errors import InputError
 from hkconv.language.recipe import TranslationRecipe, make_translation_recipe
 from hkconv.options import BEAM, PENALTY
@@ -37,7 +37,6 @@ def _translate() -> None:
 WeightsOption = Annotated[str, one_of(("best", "last", "average"), help="Weights of the run to use.")]
 BeamOption = Annotated[int, ranged(BEAM, help="Hypotheses to follow at once; 1 is greedy.")]
 PenaltyOption = Annotated[float, ranged(PENALTY, help="Length penalty; 0 prefers short translations.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 
 # Lines of a pipe that are translated together.
 CHUNK = 1024
@@ -116,7 +115,7 @@ def score(
     weights: WeightsOption = "best",
     beam: BeamOption = 5,
     length_penalty: PenaltyOption = 0.6,
-    device: DeviceOption = "auto",
+    device: Device = "auto",
 ) -> None:
     """Score the translation of a test set.
 
@@ -167,7 +166,7 @@ def run(
     weights: WeightsOption = "best",
     beam: BeamOption = 5,
     length_penalty: PenaltyOption = 0.6,
-    device: DeviceOption = "auto",
+    device: Device = "auto",
 ) -> None:
     """Translate the lines of standard input.
 

@@ -7,7 +7,7 @@ import typer
 
 from hkconv.cli.exit_codes import INTERRUPTED
 from hkconv.cli.output import percent
-from hkconv.cli.recipe_options import ranged
+from hkconv.cli.recipe_options import DataFolder, Device, ranged
 from hkconv.cli.reproduce import BATCH, INCOMPLETE, RESULTS, names_of, print_summary
 from hkconv.options import COUNT, JOBS, REPEATS
 
@@ -24,16 +24,14 @@ def tune(
         int | None, ranged(REPEATS, help="Splits a trial, else as the table's recipe says.", show_default=False)
     ] = None,
     jobs: Annotated[int, ranged(JOBS, help="Trainings at the same time, one thread each.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     datasets: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     systems: Annotated[str, typer.Option(help="Only these, with commas.", show_default=False)] = "",
     protocol: Annotated[
         str, typer.Option(metavar="clean|published", help="Whose validation data.", show_default="clean")
     ] = "",
     results: Annotated[str, typer.Option(help="Folder of the records, which are added to.")] = RESULTS,
-    data: Annotated[
-        str | None, typer.Option(help="Folder of the datasets, else HKCONV_DATA or the cache.", show_default=False)
-    ] = None,
+    data: DataFolder = None,
     capture: Annotated[bool, typer.Option("--capture", help="CUDA graphs on a GPU, where a task allows them.")] = False,
     batch: Annotated[int | None, BATCH] = None,
     recipes: Annotated[
