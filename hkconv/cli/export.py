@@ -23,11 +23,11 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write a run's HKN as a program that needs no hkconv, or to share.
+    """Write a run's HKN as a program, or as a folder to share.
 
-    The one with the best validation score. A file .onnx is an ONNX model,
-    any other one for torch.export.load. A folder has weights, their
-    description and a model card, for HKN.from_pretrained.
+    The one with the best validation score. A program needs no hkconv: a file
+    .onnx is an ONNX model, any other one for torch.export.load. A folder has
+    weights, their description and a model card, for HKN.from_pretrained.
 
     Example: hkconv export runs/tree-20250101-120000 --out model.pt2
     """
