@@ -1,6 +1,7 @@
 """Advice on a graph before any long training: what it is like, and which of three networks validation prefers.
 
-Nothing here looks at a test part: not a label for homophily, and no score. The comparison has a number of seconds, is
+Nothing here looks at a test part: not a label for homophily, and no score. Only what is said of a graph whose links are
+to be predicted counts all of them; no network is told. The comparison has a number of seconds, is
 made of whole rounds of one training a model, as far as these go, and ends in order when it is interrupted.
 """
 
@@ -24,6 +25,7 @@ from hkconv.data.splits import seeded_generator
 from hkconv.data.twins import same_rows
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.devices import find_device
+from hkconv.engine.guard import DivergenceError
 from hkconv.engine.loop import Epoch
 from hkconv.models.options import DEFAULT_MODELS
 from hkconv.tasks.building import load_dataset
@@ -292,10 +294,14 @@ def compare_models(
                 now + (end - now) / (len(names) - place),
                 lambda text, name=name, split=split: report(f"{name}, split {split}: {text}"),  # type: ignore[misc]
             )
-            result = train_cell(Cell(name, split, recipe.optim.seed), recipe, dataset, device, deadline).result
-            is_broken = result.interrupted and not deadline.is_over and result.guard is None
-            if is_broken:
-                raise KeyboardInterrupt
+            try:
+                result = train_cell(Cell(name, split, recipe.optim.seed), recipe, dataset, device, deadline).result
+                if result.interrupted and not deadline.is_over:
+                    raise KeyboardInterrupt
+            except DivergenceError as error:
+                if error.best is None:
+                    raise
+                result = error.best.result
             if split > 0 and deadline.is_over:
                 return  # beside whole trainings half a one says nothing
             round_of[name] = result.val_metric, result.epochs, result.seconds, deadline.is_over

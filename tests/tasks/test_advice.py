@@ -10,7 +10,8 @@ from small_datasets import poisoned, small_links, small_tree
 
 from hkconv.data import hide_test, load
 from hkconv.data.own.loading import load_own
-from hkconv.tasks import building
+from hkconv.engine.guard import DivergenceError
+from hkconv.tasks import advice, building, run
 from hkconv.tasks.advice import Contender, advise, compare_delta, compare_models, rewired
 from hkconv.tasks.recipe import make_recipe
 from hkconv.tasks.tasks import SplitTask
@@ -81,6 +82,36 @@ def test_an_interrupt_leaves_what_is_known(tmp_path, monkeypatch):
     found = advise(str(write_papers(tmp_path / "papers")), device="cpu", report=interrupted)
     assert found.interrupted and [trial.model for trial in found.trials] == ["mlp"]
     assert found.command.startswith("hkconv train ")
+
+
+def trained(monkeypatch, of_gcn):
+    """Let the trainings of GCN end as a function makes of them."""
+
+    def train_cell(cell, *rest):
+        found = run.train_cell(cell, *rest)
+        return of_gcn(found) if cell.model == "gcn" else found
+
+    monkeypatch.setattr(advice, "train_cell", train_cell)
+
+
+def test_a_model_that_diverges_counts_with_its_best_epoch_and_the_others_go_on(tmp_path, monkeypatch):
+    def diverging(training):
+        error = DivergenceError("the loss became nan")
+        error.best = training
+        raise error
+
+    trained(monkeypatch, diverging)
+    found = advise(str(write_papers(tmp_path / "papers")), seconds=0.01, device="cpu")
+    assert not found.interrupted and [trial.model for trial in found.trials] == ["mlp", "gcn", "hkn"]
+
+
+def test_an_interrupt_ends_a_training_that_was_put_right_before_too(tmp_path, monkeypatch):
+    def interrupted(training):
+        return replace(training, result=replace(training.result, interrupted=True, guard="trained again"))
+
+    trained(monkeypatch, interrupted)
+    found = advise(str(write_papers(tmp_path / "papers")), seconds=1000, device="cpu")
+    assert found.interrupted and [trial.model for trial in found.trials] == ["mlp"]
 
 
 def test_nothing_is_measured_on_a_test_part(tmp_path, monkeypatch):
