@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hkconv.data import NodeDataset, hide_test
+from hkconv.data.options import ACCURACY
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.devices import describe_device, find_device
 from hkconv.engine.measuring import peak_cuda, peak_rss
@@ -96,8 +97,10 @@ class CellTrainer:
         """
         first, device = cells[0], find_device(cells[0].recipe.runtime.device)
         dataset, *_ = [self.load(cell) for cell in cells]
+        if not isinstance(dataset, NodeDataset) or dataset.metric != ACCURACY:
+            return [None] * len(cells)
         # What is learned from the rows of a split, the scale of its features, is not that of another one.
-        if not isinstance(dataset, NodeDataset) or len({dataset.splits[cell.split].scaling for cell in cells}) > 1:
+        if len({dataset.splits[cell.split].scaling for cell in cells}) > 1:
             return [None] * len(cells)
         with _spoiling(), torch_threads(self.threads), deterministic_algorithms(first.recipe.optim.deterministic):
             results = train_cells([cell.training for cell in cells], [cell.recipe for cell in cells], dataset, device)

@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from hkconv.data import NodeDataset, Split
 from hkconv.data.options import ACCURACY
-from hkconv.engine.loop import FitResult
 from hkconv.engine.many import ManyTask, train_many
 from hkconv.engine.reproducibility import seed_everything
 from hkconv.tasks.building import model_config
@@ -63,36 +62,26 @@ class ManyNodeTask(ManyTask):
 def train_cells(
     cells: Sequence[Cell], recipes: Sequence[Recipe], dataset: NodeDataset, device: torch.device
 ) -> list[CellResult | None]:
-    """Return the scores of cells trained together by :func:`fit_cells`; None for one to be trained by itself."""
-    fitted = fit_cells(cells, recipes, dataset, device)
-    return [
-        None if outcome is None else cell_result(cell, outcome, network)
-        for cell, (network, outcome) in zip(cells, fitted)
-    ]
-
-
-def fit_cells(
-    cells: Sequence[Cell], recipes: Sequence[Recipe], dataset: NodeDataset, device: torch.device
-) -> list[tuple[torch.nn.Module, FitResult | None]]:
     """Train cells together, by :func:`~hkconv.engine.many.train_many`, each as one alone would be.
 
     Args:
         cells: which trainings, of one model.
         recipes: how to train each; they differ in ``lr``, ``weight_decay`` and ``dropout`` alone. ``deterministic`` is
             the caller's to heed.
-        dataset: of all of them.
+        dataset: of all of them; its nodes have classes.
         device: where to train.
 
     Returns:
-        The network of each as it was before, and its training; None for one that has to be trained by itself.
+        The scores of each; None for one that has to be trained by itself.
     """
     configs = [model_config(recipe, cell.model, dataset) for cell, recipe in zip(cells, recipes)]
     built = [build_cell(cell, recipe, config, device) for cell, recipe, config in zip(cells, recipes, configs)]
     networks, settings = [network for network, _ in built], [own for _, own in built]
-    if dataset.metric != ACCURACY:
-        return [(network, None) for network in networks]
     splits = [dataset.splits[cell.split] for cell in cells]
     task = ManyNodeTask(dataset, splits, next(networks[0].parameters()))
     seed_everything(settings[0].seed)
     outcomes = train_many(networks, task, settings, [recipe.model.dropout for recipe in recipes])
-    return list(zip(networks, outcomes))
+    return [
+        None if outcome is None else cell_result(cell, outcome, network)
+        for cell, outcome, network in zip(cells, outcomes, networks)
+    ]

@@ -6,6 +6,8 @@ import pytest
 import torch
 from small_datasets import small_tree
 
+from hkconv.data.dataset import learn_scalings
+from hkconv.data.options import R2
 from hkconv.engine.step import CaptureBrokenError
 from hkconv.errors import InputError
 from hkconv.experiments import reproduce as filling
@@ -118,6 +120,32 @@ def test_a_network_that_meets_nan_speaks_for_itself(cells):
     assert "batch" not in broken and "not finite" in (broken.get("error") or broken["guard"])
     whole = BatchTrainer(CellTrainer())(tuple(cells))[1:]
     assert [record["val_loss"] for record in others] == [record["val_loss"] for record in whole]
+
+
+def test_features_are_scaled_by_the_training_rows_of_a_cell_s_own_split(cells, monkeypatch):
+    tree = small_tree()
+    scalings = learn_scalings("node", [tree.graph], tree.splits, "standard", [True] * tree.num_features)
+    splits = [replace(split, scaling=scaling) for split, scaling in zip(tree.splits, scalings)]
+    monkeypatch.setattr(building, "load", lambda *_, **__: replace(tree, splits=splits))
+    alone = [CellTrainer()(cell) for cell in cells]
+    both = BatchTrainer(CellTrainer())(tuple(cells))
+    assert [record["val_loss"] for record in both] == [record["val_loss"] for record in alone]
+    chosen = [number for number, cell in enumerate(cells) if cell.split == 1]
+    together = BatchTrainer(CellTrainer())(tuple(cells[number] for number in chosen))
+    assert [record["batch"] for record in together] == [3] * 3
+    for number, record in zip(chosen, together):
+        assert record["val_loss"] == pytest.approx(alone[number]["val_loss"], abs=1e-4)
+
+
+def test_networks_that_predict_a_number_are_trained_one_by_one(cells, monkeypatch, recwarn):
+    tree = small_tree()
+    graph = tree.graph.clone()
+    graph.y = graph.x[:, :1]
+    monkeypatch.setattr(building, "load", lambda *_, **__: replace(tree, graph=graph, num_classes=2, metric=R2))
+    found = BatchTrainer(CellTrainer())(tuple(cells))
+    assert [record["val_loss"] for record in found] == [CellTrainer()(cell)["val_loss"] for cell in cells]
+    # As is known before anything of them is tried.
+    assert not any("one by one" in str(warning.message) for warning in recwarn)
 
 
 def test_a_batch_too_large_for_the_memory_is_halved(cells, monkeypatch):
