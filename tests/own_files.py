@@ -107,3 +107,33 @@ def check_screens(screen: Callable[..., str], advise: tuple[str, ...] = (), trai
     assert explored.splitlines()[0] == predicted.splitlines()[0]
     for text in (advised, trained, predicted, explored):
         assert 0 < len(text.splitlines()) < 25, text
+
+
+def write_houses(folder: Path, labels: str = "target") -> Path:
+    """Ninety houses in a street of neighbors, whose price follows from their size; nine have no label.
+
+    Args:
+        folder: made.
+        labels: ``"target"``, prices of about two hundred thousand; or ``"questions"``, ``label:is big`` and
+            ``label:has garden``, of which more are unknown.
+
+    Returns:
+        The folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(1)
+    asked = "target" if labels == "target" else "label:is big,label:has garden"
+    rows, edges = [f"id,size,kind,{asked}"], ["source,target"]
+    for number in range(90):
+        size, garden = draw.gauss(0, 1), draw.random() < 0.5
+        price = f"{200_000 + 50_000 * size + draw.gauss(0, 2_000):.2f}"
+        answers = ["yes" if size > 0 else "no", str(int(garden))]
+        if number % 4 == 1:
+            answers[number % 3 % 2] = ""
+        known = number % 10 != 9
+        cells = [price if known else ""] if labels == "target" else answers if known else ["", ""]
+        rows.append(",".join([f"house {number}", f"{100 + 30 * size:.2f}", "detached" if garden else "flat", *cells]))
+        edges.append(f"house {number},house {(number + 1) % 90}")
+    (folder / "nodes.csv").write_text("\n".join(rows) + "\n")
+    (folder / "edges.csv").write_text("\n".join(edges) + "\n")
+    return folder

@@ -237,8 +237,10 @@ def _classes(dataset: NodeDataset | GraphDataset) -> tuple[list[str], Tensor]:
         return named, dataset.labels.unsqueeze(1) == torch.tensor(every)
     if dataset.metric == R2:
         return ["with a number"], ~dataset.labels.isnan()
-    questions = dataset.labels.size(1)
-    names = [f"{question} {answer}" if questions > 1 else answer for question in range(questions) for answer in ANSWERS]
+    asked = (
+        [str(number) for number in range(dataset.num_questions)] if dataset.schema is None else dataset.schema.classes
+    )
+    names = [f"{question} {answer}" if len(asked) > 1 else answer for question in asked for answer in ANSWERS]
     return names, (dataset.labels.unsqueeze(2) == torch.arange(len(ANSWERS))).flatten(1)
 
 

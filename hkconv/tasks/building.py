@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from hkconv import models
 from hkconv.data import GraphDataset, LinkDataset, Split, load
-from hkconv.data.options import PUBLISHED
+from hkconv.data.options import PUBLISHED, R2
 from hkconv.data.own.loading import check_own, is_own, load_again, load_own
 from hkconv.data.own.schema import Schema, schema_of_dict
 from hkconv.data.split_files import write_masks
@@ -140,4 +140,4 @@ def _num_logits(dataset: Dataset) -> int | None:
 
 
 def _num_classes(dataset: Dataset) -> int | None:
-    return None if isinstance(dataset, LinkDataset) else dataset.num_classes
+    return None if isinstance(dataset, LinkDataset) or dataset.metric == R2 else dataset.num_classes

@@ -18,6 +18,7 @@ from typing import Any, get_args
 import torch
 
 from hkconv import models
+from hkconv.data import LinkDataset
 from hkconv.data.own.loading import is_own
 from hkconv.engine.callbacks import Callback, Callbacks, make_loggers
 from hkconv.engine.checkpoint import CheckpointInfo, save_checkpoint
@@ -36,6 +37,7 @@ from hkconv.tasks.building import describe_dataset, find_schema, keep_own_data, 
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.layerwise import check_sampled
 from hkconv.tasks.recipe import BEFORE, Recipe, check_run, make_recipe, upgraded
+from hkconv.tasks.scoring import make_scoring
 from hkconv.tasks.summary import Cell, CellResult, RunSummary, summarize
 from hkconv.tasks.tasks import Dataset, make_task
 
@@ -138,6 +140,9 @@ def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, proc
         with room_for_weights(device):
             model = models.create(name, **model_config(recipe, name, dataset))
         check_sampled(model, dataset.task, settings)
+    if not isinstance(dataset, LinkDataset):
+        for split in dataset.splits:
+            make_scoring(dataset, split)
 
 
 def _begin(recipe: Recipe, dataset: Dataset, resume: bool, held: ExitStack) -> tuple[Path, dict[Cell, CellResult]]:

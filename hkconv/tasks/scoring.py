@@ -161,7 +161,9 @@ def make_scoring(dataset: NodeDataset | GraphDataset, split: Split) -> Scoring:
         answers = labels[members]
         known = answers[~answers.isnan()]
         if dataset.metric == R2 and (not len(known) or bool((known == known[0]).all())):
-            raise InputError(f"the numbers of dataset {dataset.name!r} are all the same in {part} of this split")
+            raise InputError(
+                f"dataset {dataset.name!r} has no two different numbers in {part} of this split: {R2} needs them"
+            )
         if part != "train" and dataset.metric != R2 and not both_answers(answers).any():
             raise InputError(
                 f"no question of dataset {dataset.name!r} has both answers in {part} of this split: "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_files import write_papers, write_people
+from own_files import write_houses, write_papers, write_people
 
 
 @pytest.fixture
@@ -77,3 +77,40 @@ def test_newcomers_are_encoded_as_those_that_were_trained_on(hkconv):
     Path("new/edges.csv").write_text("source,target\n")
     every, some = (hkconv("predict", "run", data, "--out", "-").stdout.splitlines()[1:] for data in ("people", "new"))
     assert len(some) == 40 and some == every[80:]
+
+
+@pytest.mark.parametrize(("labels", "metric"), [("target", "R2"), ("questions", "ROC-AUC")])
+def test_numbers_and_answers_from_a_first_look_to_prediction(hkconv, labels, metric):
+    write_houses(Path("houses"), labels)
+
+    def screen(*arguments):
+        result = hkconv(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert ("a number to predict" if labels == "target" else "is big, has garden") in screen("datasets", "houses")
+    assert f"validation {metric} %" in screen("advise", "houses", "--seconds", 0.1)
+    assert ("with a number" if labels == "target" else "has garden yes") in screen("audit", "houses")
+    quick = ("--epochs", 3, "--num-splits", 2, "--hidden-dim", 4, "--num-layers", 1)
+    trained = screen("train", "houses", "--models", "mlp,gcn,hkn", *quick, "--refit", "--out", "run")
+    assert f"test {metric} %" in trained and "refit: hkn on all 81 labels" in trained
+    assert ("training mean" if labels == "target" else "constant score") in trained
+    assert "All 6 checkpoints give their stored result." in screen("evaluate", "run")
+    heading, *rows = screen("predict", "run", "--out", "-").splitlines()
+    assert heading == ("id,target" if labels == "target" else "id,p_is big,p_has garden") and len(rows) == 90
+    numbers = [float(cell) for row in rows for cell in row.split(",")[1:]]
+    assert min(numbers) > 50_000 if labels == "target" else 0 <= min(numbers) <= max(numbers) <= 1
+    assert "90 nodes" in screen("explore", "run")
+    assert "best: found/best.yaml" in screen(
+        *("search", "houses", "--model", "gcn", "--trials", 2, "--epochs", 2, "--num-splits", 1, "--batch", 2),
+        *("--out", "found"),
+    )
+
+
+def test_every_task_of_the_catalog_is_predicted_to_standard_output(hkconv):
+    quick = ("--epochs", 1, "--num-splits", 1, "--models", "gcn", "--hidden-dim", 4)
+    for task, heading in (("node", "id,class,p_0,p_1,"), ("link", "source,target,p")):
+        assert hkconv("train", "tree", "--task", task, *quick, "--out", task).exit_code == 0
+        lines = hkconv("predict", task, "--out", "-").stdout.splitlines()
+        assert lines[0].startswith(heading) and len(lines) == {"node": 972, "link": 1001}[task]
+    assert not Path("predictions.csv").exists()

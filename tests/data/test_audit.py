@@ -1,9 +1,11 @@
 import pytest
 import torch
+from own_files import write_houses
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset, Split, audit_dataset
 from hkconv.data.audit import audit_splits
+from hkconv.data.own.loading import load_own
 from hkconv.errors import InputError
 
 
@@ -233,3 +235,25 @@ def test_listed_columns_are_features():
     dataset = GraphDataset("listed", graphs, [Split(indices(0), indices(1), indices(2))], 2, "test", num_columns=5)
     found = audit_splits(dataset, [parts([0], [1], [2])], "own").graph
     assert (found.features, found.constant_features) == (5, 3)
+
+
+def test_own_questions_have_their_names_and_own_numbers_are_counted(tmp_path):
+    found = audit_dataset(str(write_houses(tmp_path / "a", "questions")))
+    assert found.classes == ["is big no", "is big yes", "has garden no", "has garden yes"]
+    houses = load_own(tmp_path / "a")
+    assert found.class_counts == [int((houses.labels[:, place] == say).sum()) for place in (0, 1) for say in (0, 1)]
+    found = audit_dataset(str(write_houses(tmp_path / "b")))
+    assert (found.classes, found.class_counts) == (["with a number"], [81])
+    assert sum(counts[0] for counts in found.splits[0].class_counts.values()) == 81
+
+
+def test_alike_nodes_of_other_numbers_give_nothing_away():
+    """Nodes 0 and 3, 1 and 4, 2 and 5 are alike in all but the number of the last pair."""
+    pairs = [(node, 6 + node % 3) for node in range(6)] + [(node, 9 + node % 3) for node in range(6)]
+    edges = torch.tensor([[end for start, end in pairs], [start for start, end in pairs]])
+    x = torch.arange(12.0)[:, None] % 3
+    y = torch.tensor([1.5, 2.5, 3.5, 1.5, 2.5, 7, 0, 0, 0, 0, 0, 0])[:, None]
+    split = parts([0, 1, 2], [6, 9], [3, 4, 5])
+    dataset = NodeDataset("alike", Data(x=x, edge_index=edges, y=y), [Split(**split)], 2, "test", metric="R2")
+    found = audit_splits(dataset, [split], "own")
+    assert found.splits[0].twins["neighbours and features"] == 2

@@ -205,7 +205,7 @@ def test_a_graph_may_answer_several_questions():
             "graph 1 of dataset 'foo' must answer every question of graph 0, y of shape (1, 1)",
         ),
         (([0.0], [0.5], [1.0]), "labels of dataset 'foo' must be 0, 1 or NaN, got 0.5"),
-        (([0], [1], [1]), "labels of dataset 'foo' must be a 2-D float tensor (graphs, questions), got torch.int64"),
+        (([0], [1], [1]), "labels of dataset 'foo' must be a 2-D float tensor (3, questions), got torch.int64"),
         (([0.0, 1.0], [0.0, 1.0], [float("nan"), 1.0]), "labels of dataset 'foo' have no question with both answers"),
     ],
 )
@@ -215,7 +215,7 @@ def test_faulty_answers_are_refused(answers, message):
 
 
 def test_an_unknown_metric_is_refused():
-    with refused("metric of dataset 'foo' must be one of accuracy, ROC-AUC, AP, got 'F1'"):
+    with refused("metric of dataset 'foo' must be one of accuracy, ROC-AUC, AP, R2, got 'F1'"):
         questions([0.0], [1.0], [1.0], metric="F1")
 
 

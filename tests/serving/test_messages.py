@@ -2,6 +2,8 @@ import json
 import re
 
 import pytest
+from own_files import write_houses
+from served import train
 
 from hkconv.data.own.features import Feature
 from hkconv.data.own.schema import Schema
@@ -10,6 +12,7 @@ from hkconv.data.own.tu_folders import KIND as TU_FORMAT
 from hkconv.serving.limits import Limits, RefusalError
 from hkconv.serving.messages import answer_of, graphs_question, info_of, new_nodes_question, nodes_question, parse
 from hkconv.serving.service import load_service
+from hkconv.tasks.predict import predict_run
 
 LIMITS = Limits(max_nodes=3, max_edges=2)
 COLUMNS = (Feature("age"), Feature("colour", ("blue", "red")), Feature("model_config __x"))
@@ -171,3 +174,20 @@ def test_a_run_says_what_it_must_be_asked_with(papers, shapes):
     assert (info.num_features, info.classes) == (4, ["high", "low", "mid"])
     other = info_of(load_service(shapes, device="cpu"))
     assert (other.task, other.features, other.num_features, other.num_nodes) == ("graph", None, 2, None)
+
+
+def test_answers_of_numbers_and_questions(tmp_path):
+    for labels in ("target", "questions"):
+        houses = write_houses(tmp_path / labels, labels)
+        run = train(houses, tmp_path / f"run {labels}")
+        service = load_service(run, device="cpu")
+        predictions = service.nodes(["house 3", "house 0"])
+        (third, first) = json.loads(json.dumps(answer_of(predictions)))["predictions"]
+        info = info_of(service)
+        if labels == "target":
+            assert first == {"id": "house 0", "target": predict_run(run, device="cpu").probabilities[0].item()}
+            assert (info.metric, info.classes) == ("R2", ["target"])
+        else:
+            expected = dict(zip(("is big", "has garden"), predictions.probabilities[0].tolist()))
+            assert third == {"id": "house 3", "probabilities": expected}
+            assert (info.metric, info.classes) == ("ROC-AUC", ["is big", "has garden"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import networkx
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_houses, write_papers
 from small_datasets import poisoned, small_links, small_tree
 
 from hkconv.data import hide_test, load
@@ -158,3 +158,13 @@ def test_links_and_graphs_too(tmp_path):
     links = advise("tree", task="link", seconds=0.01, device="cpu")
     assert links.facts.homophily is None and links.metric == "ROC-AUC" and "--task link" in links.command
     assert links.delta.own == 0
+
+
+@pytest.mark.parametrize(("labels", "metric"), [("target", "R2"), ("questions", "ROC-AUC")])
+def test_numbers_and_questions_too(tmp_path, labels, metric):
+    houses = write_houses(tmp_path / "houses", labels)
+    found = advise(str(houses), seconds=0.01, device="cpu")
+    assert found.metric == metric and len(found.trials) == 3
+    assert found.sizes["without a label"] == 9 and "classes" not in found.sizes
+    assert found.sizes.get("questions") == (None if labels == "target" else 2)
+    assert found.facts.homophily is None and all(split.test is None for split in found.dataset.splits)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_houses, write_papers
 from pyarrow import parquet
 from torch_geometric.data import Data
 
@@ -299,7 +299,7 @@ def test_questions_have_a_probability_of_yes_each(tmp_path, monkeypatch, questio
     monkeypatch.setattr(building, "load", lambda *_, **__: questions)
     trained("tox21", tmp_path / "run", epochs=3, batch_size=8, num_splits=1)
     found = predict_run(tmp_path / "run", device="cpu")
-    assert found.probabilities.shape == (40, 2) and found.are_answers
+    assert found.probabilities.shape == (40, 2) and found.metric == "ROC-AUC"
     heading, *rows = as_csv(found).splitlines()
     assert heading == "id,p_0,p_1" and len(rows) == 40
     network, _ = load_checkpoint(tmp_path / "run/gcn/split0-seed0")
@@ -405,3 +405,82 @@ def test_targets_are_checked_first(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"install it with pip install 'hkconv\[parquet\]'"):
         check_target(tmp_path / "out.parquet")
+
+
+def scoring_output(run, data):
+    """What the network of a run on one split says, as the difference of its two logits a question."""
+    network, _ = load_checkpoint(run / "gcn/split0-seed0")
+    graph = load_own(data).graph
+    with torch.no_grad():
+        logits = network(as_seen(run, graph.x), graph.edge_index).double()
+    return logits[:, 1::2] - logits[:, ::2]
+
+
+def test_numbers_are_predicted_in_the_unit_of_the_column(tmp_path):
+    houses, run = write_houses(tmp_path / "houses"), tmp_path / "run"
+    summary = trained(houses, run, epochs=60, residual=True)
+    assert summary.models[0].test.mean > 0.8 and all(entry.agrees for entry in evaluate_run(run))
+    found = predict_run(run, str(houses), device="cpu")
+    dataset = load_own(houses, num_splits=1)
+    known = dataset.labels[dataset.splits[0].train].double()
+    expected = known.mean() + known.std(correction=0) * scoring_output(run, houses)
+    torch.testing.assert_close(found.probabilities, expected)
+    heading, first, *_ = as_csv(found).splitlines()
+    assert heading == "id,target" and first == f"house 0,{expected[0].item():.9g}"
+    assert (found.probabilities - dataset.labels)[dataset.splits[0].test].abs().median() < 30_000
+
+
+@pytest.mark.parametrize("labels", ["target", "questions"])
+def test_labels_in_new_data_are_not_needed_and_not_looked_at(tmp_path, labels):
+    houses, run = write_houses(tmp_path / "houses", labels), tmp_path / "run"
+    trained(houses, run, epochs=3)
+    before = predict_run(run, device="cpu").probabilities
+    nodes = (houses / "nodes.csv").read_text().splitlines()
+    for column in ("label", "target", "label:other", None):
+        rows = [f"{','.join(row.split(',')[:3])}{'' if column is None else ',1'}" for row in nodes]
+        rows[0] = "id,size,kind" + ("" if column is None else f",{column}")
+        (houses / "nodes.csv").write_text("\n".join(rows) + "\n")
+        assert torch.equal(predict_run(run, str(houses), device="cpu").probabilities, before)
+
+
+def test_questions_of_own_nodes_have_their_names(tmp_path):
+    houses, run = write_houses(tmp_path / "houses", "questions"), tmp_path / "run"
+    summary = trained(houses, run, epochs=60, residual=True)
+    assert summary.models[0].test.mean > 0.8 and all(entry.agrees for entry in evaluate_run(run))
+    found = predict_run(run, device="cpu")
+    torch.testing.assert_close(found.probabilities, scoring_output(run, houses).sigmoid())
+    assert as_csv(found).splitlines()[0] == "id,p_is big,p_has garden"
+
+
+def test_numbers_of_molecules(tmp_path):
+    pytest.importorskip("rdkit")
+    pytest.importorskip("ogb")
+    rows = ["C" * (1 + number % 9) + ("O" if number % 2 else "N") for number in range(40)]
+    lines = [f"{smiles},{15 if smiles[-1] == 'O' else 10}" for smiles in rows]
+    (tmp_path / "molecules.csv").write_text("smiles,target\n" + "\n".join(lines) + "\n")
+    trained(tmp_path / "molecules.csv", tmp_path / "run", epochs=60)
+    (tmp_path / "new.csv").write_text("id,smiles\na,CCCCCO\nb,CCCCCN\n")
+    found = predict_run(tmp_path / "run", str(tmp_path / "new.csv"), device="cpu")
+    alcohol, amine = found.probabilities.flatten().tolist()
+    assert found.ids == ["a", "b"] and 13 < alcohol < 17 and 8 < amine < 12
+
+
+@pytest.mark.parametrize("labels", ["target", "questions"])
+def test_labels_of_samples_are_predicted_from_all_neighbors(tmp_path, labels):
+    houses, run = write_houses(tmp_path / "houses", labels), tmp_path / "run"
+    trained(houses, run, epochs=2, neighbors=(1, 1))
+    assert all(entry.agrees for entry in evaluate_run(run))
+    found, expected = predict_run(run, device="cpu").probabilities, scoring_output(run, houses)
+    if labels == "target":
+        ((mean, deviation),) = find_schema(run).targets
+        torch.testing.assert_close(found, mean + deviation * expected)
+    else:
+        torch.testing.assert_close(found, expected.sigmoid())
+
+
+def test_a_split_that_cannot_be_scored_is_refused_before_a_folder_is_made(tmp_path):
+    houses = write_houses(tmp_path / "houses")
+    (tmp_path / "split.json").write_text('{"train": [0, 1, 2], "val": [3, 9], "test": [4, 5]}')
+    with refused("dataset 'houses' has no two different numbers in val of this split: R2 needs them"):
+        trained(houses, tmp_path / "run", split_file=str(tmp_path / "split.json"))
+    assert not (tmp_path / "run").exists()

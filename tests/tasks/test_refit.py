@@ -3,7 +3,7 @@ import re
 
 import pytest
 import torch
-from own_files import write_papers
+from own_files import write_houses, write_papers
 from small_datasets import poisoned, small_tree
 
 from hkconv.data.own.loading import load_own
@@ -108,3 +108,19 @@ def test_links_need_no_refit(tmp_path):
     train_run(make_recipe(dataset=str(papers), out=str(tmp_path / "run"), **settings))
     with pytest.raises(InputError, match=re.escape("refit is for node and graph tasks")):
         refit_run(tmp_path / "run")
+
+
+def test_numbers_keep_the_unit_of_the_chosen_training(tmp_path):
+    settings = {"models": ("gcn",), "epochs": 10, "num_splits": 2, "hidden_dim": 4, "device": "cpu"}
+    houses = write_houses(tmp_path / "houses")
+    train_run(make_recipe(dataset=str(houses), out=str(tmp_path / "run"), **settings))
+    found = refit_run(tmp_path / "run")
+    assert found.labels == 81
+    predictions = predict_run(tmp_path / "run", device="cpu")
+    dataset = load_own(houses, num_splits=2)
+    split = dataset.splits[predictions.choice.result.split]
+    network, _ = load_checkpoint(found.folder)
+    with torch.no_grad():
+        logits = network(split.scaling(dataset.graph.x), dataset.graph.edge_index).double()
+    mean, deviation = split.target
+    torch.testing.assert_close(predictions.probabilities, mean + deviation * (logits[:, 1:] - logits[:, :1]))

@@ -7,7 +7,7 @@ import torch_geometric.typing as pyg
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import NeighborLoader
 
-from hkconv.data import GraphDataset, Split
+from hkconv.data import Split
 from hkconv.data.dataset import pair_keys
 from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.preparation import write_out
@@ -18,7 +18,7 @@ from hkconv.tasks.building import model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.metrics import mean_average_precision, mean_roc_auc
 from hkconv.tasks.recipe import make_recipe
-from hkconv.tasks.tasks import GraphTask, LinkTask, NodeTask, QuestionTask, SampledNodeTask, graph_inputs, make_task
+from hkconv.tasks.tasks import GraphTask, LinkTask, NodeTask, SampledNodeTask, graph_inputs, make_task
 
 
 class Constant(torch.nn.Module):
@@ -311,45 +311,6 @@ def test_graph_task_evaluates_whole_parts(molecules):
     assert task.unlearned_score() == task.evaluate(model, "val").metric + 1 / 8
 
 
-def test_question_task_averages_over_the_known_answers(questions, dtype):
-    """Against the loss of each known answer by itself."""
-    generator = torch.Generator().manual_seed(3)
-    logits = torch.randn(40, 4, dtype=dtype, generator=generator, requires_grad=True)
-    task = make_task(questions, questions.splits[0], logits)
-    assert isinstance(task, QuestionTask)
-    labels = questions.labels
-    expected = []
-    for row, answers in zip(logits, labels):
-        for question, answer in enumerate(answers.tolist()):
-            if answer in (0, 1):
-                expected.append(-row[2 * question : 2 * question + 2].softmax(0)[int(answer)].log())
-    assert 0 < len(expected) < labels.numel()
-    loss = task.loss_of(logits, labels)
-    torch.testing.assert_close(loss, torch.stack(expected).mean())
-    loss.backward()
-    unknown = labels.isnan().repeat_interleave(2, dim=1)
-    assert unknown.any() and (logits.grad[unknown] == 0).all() and (logits.grad[~unknown] != 0).all()
-
-
-def test_a_batch_without_answers_teaches_nothing(questions):
-    logits = torch.randn(3, 4, requires_grad=True)
-    task = make_task(questions, questions.splits[0], logits)
-    loss = task.loss_of(logits, torch.full((3, 2), torch.nan))
-    loss.backward()
-    assert loss == 0 and (logits.grad == 0).all()
-
-
-def test_one_question_is_classification_with_two_classes(molecules):
-    graphs = [Data(x=graph.x, edge_index=graph.edge_index, y=graph.y[:, None].float()) for graph in molecules.graphs]
-    question = GraphDataset("rings", graphs, molecules.splits, 2, "test", metric="ROC-AUC")
-    logits = torch.randn(40, 2)
-    losses = [
-        make_task(dataset, dataset.splits[0], logits).loss_of(logits, dataset.labels)
-        for dataset in (question, molecules)
-    ]
-    torch.testing.assert_close(*losses)
-
-
 @pytest.mark.parametrize(("metric", "chance"), [("ROC-AUC", 0.5), ("AP", None)])
 def test_question_task_scores_whole_parts(questions, metric, chance):
     dataset = replace(questions, metric=metric)
@@ -364,7 +325,7 @@ def test_question_task_scores_whole_parts(questions, metric, chance):
     measure = {"ROC-AUC": mean_roc_auc, "AP": mean_average_precision}[metric]
     score = task.evaluate(model, "test")
     assert score.metric == pytest.approx(measure(yes_over_no, labels).item(), abs=1e-6)
-    assert score.loss == pytest.approx(task.loss_of(logits, labels).item(), rel=1e-5)
+    assert score.loss == pytest.approx(task.scoring.loss(logits, labels).item(), rel=1e-5)
     share = ((labels == 1).sum(0) / (~labels.isnan()).sum(0)).mean().item()
     assert task.chance_score() == pytest.approx(share if chance is None else chance)
 

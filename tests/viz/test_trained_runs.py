@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 import torch
+from own_files import write_houses
 
 from hkconv.engine.checkpoint import load_checkpoint
 from hkconv.errors import InputError
@@ -102,3 +103,13 @@ def test_links_have_no_classes(tmp_path):
     summary = train_run(make_recipe({**recipe.flat(), "models": ("gcn",), "out": str(tmp_path / "links")}))
     with pytest.raises(InputError, match="has no classes to compare: its task is scored by ROC-AUC"):
         read_answers(summary.folder, TrainingFilter(), device="cpu")
+
+
+@pytest.mark.parametrize(("labels", "metric"), [("target", "R2"), ("questions", "ROC-AUC")])
+def test_numbers_and_answers_have_no_classes(tmp_path, labels, metric):
+    houses = str(write_houses(tmp_path / "houses", labels))
+    recipe = make_recipe(
+        dataset=houses, models=("gcn",), epochs=1, num_splits=1, device="cpu", out=str(tmp_path / "run")
+    )
+    with pytest.raises(InputError, match=f"has no classes to compare: its task is scored by {metric}"):
+        read_answers(train_run(recipe).folder, TrainingFilter(), device="cpu")

@@ -124,16 +124,13 @@ def describe_own(path: str | os.PathLike[str]) -> tuple[DatasetInfo, tuple[str, 
         nodes=sum(graph.num_nodes for graph in own.graphs),
         edges=sum(len(link_keys(graph.edge_index, graph.num_nodes)) for graph in own.graphs),
         features=own.num_features,
-        classes=len({label for label in own.labels if label}) if own.metric == ACCURACY else 2,
+        classes={ACCURACY: len({*own.labels} - {""}), R2: 0}.get(own.metric, 2),
         location=own.kind,
     )
-    known, about = sum(map(bool, own.labels)), [*own.notes]
-    asked = {R2: "a number to predict", QUESTION_METRIC: f"yes-or-no questions: {', '.join(own.questions)}"}
-    if own.metric != ACCURACY:
-        about.insert(0, asked[own.metric])
-    if known < len(own.labels):
-        about.insert(0, f"labels: {known} of {len(own.labels)} {own.task}s have one")
-    return info, tuple(about)
+    known = sum(map(bool, own.labels))
+    some = [] if known == len(own.labels) else [f"labels: {known} of {len(own.labels)} {own.task}s have one"]
+    asked = {R2: ["a number to predict"], QUESTION_METRIC: [f"yes-or-no questions: {', '.join(own.questions)}"]}
+    return info, (*some, *asked.get(own.metric, []), *own.notes)
 
 
 def load_own(
@@ -176,6 +173,8 @@ def load_own(
         found = f"one class only ({classes[0]})" if classes else _without_labels(own)
         hint = "; without any there is the task link" if not classes and own.task == "node" else ""
         raise InputError(f"own data {path} have {found}: at least two classes are needed to train{hint}")
+    elif not any(own.labels):
+        raise InputError(f"own data {path} have no labels: nothing is known of {', '.join(classes)}")
     splits = _splits(own, classes, split_file, num_splits, seed)
     scalings = _scalings(own, splits, preparation)
     schema = Schema(

@@ -82,7 +82,7 @@ def schema_of_dict(values: Mapping[str, Any], place: str) -> Schema:
     least = 0 if values["task"] == "link" else 2 if metric == ACCURACY else 1
     if not _are_names(values["classes"]) or len(values["classes"]) < least:
         raise InputError(f"{place} is damaged: 'classes' must be a list of names, {least} at least")
-    if (targets is not None) != (metric == R2) or not all(map(_is_target, targets or [])):
+    if (targets is not None) != (metric == R2) or not (targets is None or _are_targets(targets)):
         raise InputError(f"{place} is damaged: 'targets' must be a mean and a deviation for each split")
     features = values.get("features")
     if features is not None and not (isinstance(features, list) and all(map(_is_feature, features))):
@@ -118,8 +118,12 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _is_target(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(number) is float for number in value)
+def _are_targets(value: Any) -> bool:
+    pairs = value if isinstance(value, list) else [None]
+    return all(
+        isinstance(pair, list) and len(pair) == 2 and all(type(one) is float and math.isfinite(one) for one in pair)
+        for pair in pairs
+    )
 
 
 def _is_feature(value: Any) -> bool:

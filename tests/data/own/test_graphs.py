@@ -1,11 +1,9 @@
 from dataclasses import replace
 
-import pytest
 import torch
 from torch_geometric.data import Data
 
-from hkconv.data.own.graphs import OwnGraphs, split_of_words
-from hkconv.errors import InputError
+from hkconv.data.own.graphs import OwnGraphs
 
 
 def made(**changes):
@@ -42,12 +40,3 @@ def test_labels_and_splits_have_a_digest_of_their_own():
     other = replace(own, splits=[{**split, "train": torch.tensor([1]), "val": torch.tensor([0])}])
     digests = {found.answers_digest() for found in (own, replace(own, labels=["x", ""]), divided, other)}
     assert len(digests) == 4
-
-
-def test_a_column_of_words_is_a_split():
-    (split,) = split_of_words(["test", "", "train", "test"], ["a", "", "b", "a"], str)
-    assert {name: members.tolist() for name, members in split.items()} == {"train": [2], "val": [], "test": [0, 3]}
-    with pytest.raises(InputError, match="row 1 must be train, val, test or empty, got 'Train'"):
-        split_of_words(["", "Train"], ["a", "a"], lambda index: f"row {index}")
-    with pytest.raises(InputError, match="row 0 is val, but the label is empty"):
-        split_of_words(["val"], [""], lambda index: f"row {index}")

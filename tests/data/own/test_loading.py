@@ -1,15 +1,17 @@
+import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from own_files import write_people
+from own_files import write_houses, write_people
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset
 from hkconv.data.options import DataOptions
-from hkconv.data.own.loading import is_own, load_again, load_own, prepared_graphs, read_like, read_own
+from hkconv.data.own.loading import describe_own, is_own, load_again, load_own, prepared_graphs, read_like, read_own
+from hkconv.data.own.schema import schema_of_dict
 from hkconv.data.split_files import write_masks
 from hkconv.errors import InputError
 
@@ -209,3 +211,73 @@ def test_words_are_left_as_they_are(tmp_path):
     np.savez(tmp_path / "a.npz", x=x, edge_index=np.array([[0], [1]]), y=np.arange(20) % 2)
     assert load_own(tmp_path / "a.npz").splits[0].scaling is None
     assert load_own(tmp_path / "a.npz", preparation=DataOptions(scale="standard")).splits[0].scaling is not None
+
+
+def test_numbers_to_predict_have_the_mean_and_deviation_of_the_training_rows_of_each_split(tmp_path):
+    dataset = load_own(write_houses(tmp_path / "houses"), num_splits=3)
+    schema = dataset.schema
+    assert (dataset.metric, schema.metric, schema.classes, schema.num_logits) == ("R2", "R2", ("target",), 2)
+    assert dataset.labels.shape == (90, 1) and dataset.labels.isnan().sum() == 9
+    assert [feature.name for feature in schema.features] == ["size", "kind"]
+    for split, target in zip(dataset.splits, schema.targets, strict=True):
+        known = dataset.labels[split.train].double().numpy()
+        assert not np.isnan(known).any() and len(known) == 49
+        assert split.target == target == pytest.approx((known.mean(), known.std()))
+    assert len({*schema.targets}) == 3
+
+
+def test_questions_are_divided_among_the_nodes_with_an_answer(tmp_path):
+    dataset = load_own(write_houses(tmp_path / "houses", "questions"), num_splits=2)
+    assert (dataset.metric, dataset.num_questions, dataset.schema.num_logits) == ("ROC-AUC", 2, 4)
+    assert dataset.schema.classes == ("is big", "has garden") and dataset.schema.targets is None
+    members = torch.cat([*dataset.splits[0].parts.values()])
+    assert sorted(members.tolist()) == [number for number in range(90) if number % 10 != 9]
+    assert dataset.labels[members].isnan().any() and dataset.splits[0].target is None
+
+
+@pytest.mark.parametrize("labels", ["target", "questions"])
+def test_numbers_and_answers_are_loaded_again_and_changed_ones_refused(tmp_path, labels):
+    folder = write_houses(tmp_path / "houses", labels)
+    dataset = load_own(folder, num_splits=2)
+    (tmp_path / "splits.npz").write_bytes(write_masks(dataset.splits, 90))
+    schema = schema_of_dict(json.loads(json.dumps(dataset.schema.as_dict())), "data.json")
+    assert schema == dataset.schema
+    again = load_again(folder, schema, tmp_path / "splits.npz", DataOptions())
+    torch.testing.assert_close(again.labels, dataset.labels, equal_nan=True, rtol=0, atol=0)
+    assert [split.target for split in again.splits] == [split.target for split in dataset.splits]
+    nodes = (folder / "nodes.csv").read_text()
+    heading, rest = nodes.split("\n", 1)
+    (folder / "nodes.csv").write_text(nodes.rsplit(",", 1)[0] + ",1\n")
+    with refused("have changed since they were trained on: other labels or splits"):
+        load_again(folder, schema, tmp_path / "splits.npz", DataOptions())
+    if labels == "questions":
+        (folder / "nodes.csv").write_text(f"{heading.replace('has garden', 'had garden')}\n{rest}")
+        with refused("have changed since they were trained on: other labels or splits"):
+            load_again(folder, schema, tmp_path / "splits.npz", DataOptions())
+
+
+@pytest.mark.parametrize(
+    ("heading", "cell", "message"),
+    [
+        ("target", "", "houses have no labels: nothing is known of target"),
+        ("target", "7", "labels of dataset 'houses' must hold at least two different numbers"),
+        ("label:big,label:old", ",", "houses have no labels: nothing is known of big, old"),
+        ("label:big", "yes", "labels of dataset 'houses' have no question with both answers"),
+    ],
+)
+def test_labels_that_nothing_follows_from(tmp_path, heading, cell, message):
+    folder = tmp_path / "houses"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text(f"id,x,{heading}\n" + "".join(f"{n},{n},{cell}\n" for n in range(30)))
+    (folder / "edges.csv").write_text("source,target\n0,1\n")
+    with refused(message):
+        load_own(folder)
+
+
+def test_what_is_to_be_predicted_is_told(tmp_path):
+    info, notes = describe_own(write_houses(tmp_path / "a"))
+    assert info.classes == 0 and notes == ("labels: 81 of 90 nodes have one", "a number to predict")
+    info, notes = describe_own(write_houses(tmp_path / "b", "questions"))
+    assert info.classes == 2 and notes[1] == "yes-or-no questions: is big, has garden"
+    assert "81 numbers to predict, scored by R2" in repr(load_own(tmp_path / "a"))
+    assert "2 yes-or-no questions, scored by ROC-AUC" in repr(load_own(tmp_path / "b"))

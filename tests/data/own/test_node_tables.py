@@ -82,7 +82,11 @@ def test_a_graph_without_edges_labels_and_weights(folder):
     ("file", "content", "message"),
     [
         ("nodes.csv", "name,age\na,1\n", "nodes.csv, line 1, column id is missing; there are name, age"),
-        ("nodes.csv", "id,label\na,1\n", "nodes.csv has no features: at least one column beside id, label, split"),
+        (
+            "nodes.csv",
+            "id,label\na,1\n",
+            "nodes.csv has no features: at least one column beside id, label, target, split",
+        ),
         ("nodes.csv", "id,age\na,1\na,2\n", "nodes.csv, line 3, column id: 'a' was already in line 2"),
         (
             "nodes.csv",
@@ -117,7 +121,9 @@ def test_other_columns_than_those_trained_on_are_refused(folder):
     features = read_node_tables(folder).features
     assert read_node_tables(folder, features).graphs[0].x.tolist() == [[1, 0, 1], [2.5, 1, 0], [-3, 0, 1]]
     (folder / "nodes.csv").write_text("id,age,colour,height\nana,1,red,3\n")
-    with pytest.raises(InputError, match="line 1, column height is unknown; columns are id, label, split, age, colour"):
+    with pytest.raises(
+        InputError, match="line 1, column height is unknown; columns are id, label, target, split, age, colour"
+    ):
         read_node_tables(folder, features)
 
 

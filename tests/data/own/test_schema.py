@@ -56,15 +56,31 @@ def test_a_schema_of_the_first_release_has_features_as_they_are():
 
 
 @pytest.mark.parametrize(
+    ("metric", "classes", "targets"), [("R2", ("target",), ((1.0, 2.5), (-3.0, 0.1))), ("ROC-AUC", ("is it?",), None)]
+)
+def test_numbers_and_answers_to_predict_and_back(metric, classes, targets):
+    schema = Schema(**{**vars(SCHEMA), "metric": metric, "classes": classes, "targets": targets})
+    assert schema_of_dict(json.loads(json.dumps(schema.as_dict())), "data.json") == schema
+    assert (schema.num_logits, SCHEMA.num_logits) == (2, 2)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"metric": "F1"}, "'metric' must be one of accuracy, ROC-AUC, AP, R2"),
+        ({"metric": "ROC-AUC", "classes": []}, "'classes' must be a list of names, 1 at least"),
+        ({"metric": "R2"}, "'targets' must be a mean and a deviation for each split"),
+        ({"targets": [[1.0, 2.0]]}, "'targets' must be a mean and a deviation for each split"),
+        ({"metric": "R2", "targets": [[1.0]]}, "'targets' must be a mean and a deviation for each split"),
+        ({"metric": "R2", "targets": 1.0}, "'targets' must be a mean and a deviation for each split"),
+        ({"metric": "R2", "targets": [[0.0, float("nan")]]}, "'targets' must be a mean and a deviation for each split"),
         ({"format_version": 3}, "data.json has format version 3; this reads 1 and 2"),
         ({"scalings": [{}]}, "'scalings' must be a list of numbers for each of 2 features"),
         ({"scalings": []}, "'scalings' must be a list of numbers for each of 2 features"),
         ({"notes": 1}, "'notes' must be a list of sentences"),
         ({"features": [{"name": "a", "kind": "b"}]}, "'features' must be a list of names and categories"),
         ({"classes": "ab"}, "data.json is damaged: 'classes' must be a list"),
-        ({"classes": ["a"]}, "'classes' must be a list of at least two names"),
+        ({"classes": ["a"]}, "'classes' must be a list of names, 2 at least"),
         ({"num_features": True}, "'num_features' must be a int"),
         ({"features": [{"name": 1}]}, "'features' must be a list of names and categories"),
         ({"features": [{"name": "a", "categories": [1]}]}, "'features' must be a list of names and categories"),

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from own_files import write_houses
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, hierarchy
@@ -199,3 +200,12 @@ def test_a_network_that_diverged(tree, train):
     save_checkpoint(cell, model, info)
     with pytest.raises(InputError, match="points of layer 'embedding' contains NaN or Inf, first in row 0"):
         read_run_scene(folder)
+
+
+@pytest.mark.parametrize("labels", ["target", "questions"])
+def test_nodes_with_numbers_or_answers_have_names_and_no_classes(tmp_path, labels):
+    houses, out = write_houses(tmp_path / "houses", labels), str(tmp_path / RUN)
+    train_run(make_recipe(dataset=str(houses), models=("hkn",), epochs=2, num_splits=1, hidden_dim=4, out=out))
+    scene = read_run_scene(tmp_path / RUN)
+    assert scene.labels is None and scene.predictions is None and scene.names[3] == "house 3"
+    assert all(layer.centers is None for layer in scene.layers) and scene.num_nodes == 90
