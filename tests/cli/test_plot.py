@@ -55,7 +55,7 @@ def test_a_damaged_record_is_named(hkconv):
         file.write("half\n")
     result = hkconv("plot", "kernel-scores", "graph", "--results", "records")
     assert result.exit_code == 0
-    assert result.stderr == "damaged line left out: records/kernels-graph/clean.csv, line 4: 1 values, not 22\n"
+    assert result.stderr == "damaged line left out: records/kernels-graph/clean.csv, line 4: 1 values, not 21\n"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_damaged_line_is_named_and_stays(hkconv, tiny):
     before = path.read_text()
     result = hkconv(*tiny)
     assert result.exit_code == 0
-    expected = "passed over a damaged line, which stays as it is: records/node/clean.csv, line 1: 3 values, not 22"
+    expected = "passed over a damaged line, which stays as it is: records/node/clean.csv, line 1: 3 values, not 21"
     assert result.stderr.splitlines()[0] == expected
     assert path.read_text() == before
 
