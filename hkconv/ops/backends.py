@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.ops import native
 
 if TYPE_CHECKING:
     from triton import JITFunction
@@ -59,8 +60,6 @@ def _why_not(x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str | None:
         return "needs Triton, which is not installed"
     # A compiler traces layers, and would the search for kernels; it takes the operator, which looks for them itself.
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        from hkconv.ops import native
-
         reason = native.why_not()
         return None if reason is None else f"has no compiled kernels ({reason})"
     return None

@@ -140,7 +140,8 @@ def test_a_library_of_other_sources_is_not_taken(tmp_path, monkeypatch):
     assert len({build.library_name(other) for other in build.INSTRUCTIONS}) == len(build.INSTRUCTIONS)
 
 
-def test_a_fork_computes_what_its_parent_does(generator):
+@pytest.mark.parametrize("loads", [False, True], ids=["loaded before", "loaded in the fork"])
+def test_a_fork_computes_what_its_parent_does(loads, generator):
     """The threads of PyTorch's team are not there in a fork, and who calls it would wait for them."""
     x = lift(torch.randn(300, 4, generator=generator))
     graph = neighbors(random_edges(300, 300, 4000), 300)
@@ -149,6 +150,8 @@ def test_a_fork_computes_what_its_parent_does(generator):
     out.share_memory_()
     child = os.fork()
     if child == 0:
+        if loads:
+            native._find.cache_clear()
         native.call_typed("square_distances", out.dtype, 2, 1, 300, 300, 4, *given, out[1])
         os._exit(0)
     until = time.monotonic() + 60

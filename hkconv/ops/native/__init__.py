@@ -25,6 +25,8 @@ from hkconv.ops.native.build import HERE, compile_libraries, instruction_sets, l
 from hkconv.points.cache import cache_folder
 
 Address = ctypes.c_void_p
+# A fork of this process has none of the threads that PyTorch may have begun here.
+_HOME = os.getpid()
 _Function = ctypes.CFUNCTYPE(ctypes.c_int64)
 # What a C function takes for an argument: integers of Python would be cut to 32 bits.
 _C_TYPES = {int: ctypes.c_int64, bool: ctypes.c_int64, float: ctypes.c_double, type(None): Address}
@@ -44,7 +46,7 @@ class Library:
         torch_itself = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
         with suppress(OSError, AttributeError):
             team = ctypes.CDLL(str(torch_itself)).GOMP_parallel
-            self.call("use_team", ctypes.cast(team, Address).value or 0)
+            self.call("use_team", _HOME, ctypes.cast(team, Address).value or 0)
 
     def call(self, name: str, *arguments: "Argument") -> int:
         """Call a function with the addresses of tensors, which must be contiguous, and numbers."""

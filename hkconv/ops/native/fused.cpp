@@ -114,7 +114,7 @@ void pull_nodes(int64_t parts, int64_t threads, int64_t worth, int64_t S, int64_
     }
 }
 
-void use_team(Team given) { team = given, team_home = getpid(); }
+void use_team(int64_t home, Team given) { team = given, team_home = static_cast<pid_t>(home); }
 
 int64_t is_inside(const int32_t *pointer, int64_t nodes, const int32_t *other, int64_t edges, int64_t others, const int32_t *position) {
     bool wrong = pointer[0] != 0 || pointer[nodes] != edges;
