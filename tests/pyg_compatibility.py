@@ -134,7 +134,7 @@ def bases(layer):
     pyg.to_hetero_with_bases(Network(layer), SEVERAL, num_bases=2)
 
 
-@row('`HeteroConv(aggr="sum")`, `"mean"`', "by the next layer: `hkconv.nn.HeteroHKConv`")
+@row('`HeteroConv(aggr="sum")`, `"mean"`, `"min"`, `"max"`', "by the next layer: `hkconv.nn.HeteroHKConv`")
 def hetero_conv(layer):
     summed = pyg.HeteroConv({relation: layer(4, 4, 3) for relation in SEVERAL[1]})
     layer(4, 4, 3)(summed({"a": points()}, dict.fromkeys(SEVERAL[1], EDGES))["a"], EDGES)
@@ -218,7 +218,7 @@ def outcome(function: Row, layer: type) -> str:
             return "refused"
         except NotImplementedError:
             return "no"
-    return "warns" if any("points for vectors" in str(warning.message) for warning in found) else "yes"
+    return "warns" if any("points as Euclidean vectors" in str(warning.message) for warning in found) else "yes"
 
 
 def render(page: str) -> str:

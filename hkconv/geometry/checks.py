@@ -1,5 +1,4 @@
-"""Checks of what is handed to a layer: shapes always, sums of points once a layer, membership in the manifold in debug
-mode.
+"""Checks of what is handed to a layer: shapes always, membership in the manifold at its first input and in debug mode.
 
 Debug mode reads the data, which synchronizes a GPU and breaks a compiled graph, so it is off unless
 ``HKCONV_DEBUG=1`` is set or the code runs inside ``with hkconv.debug():``.
@@ -18,9 +17,10 @@ from hkconv.errors import InputError
 from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.hyperboloid import lift
 
-_CENTROIDS = (
-    "as Euclidean sums and means of points are (global_mean_pool, aggr='sum', x + y): take their centroid, by "
-    "hkconv.nn.global_centroid_pool for graphs, HeteroHKConv or to_hetero of hkconv.nn for relations, lorentz.centroid"
+_REMEDIES = (
+    "HEmbedding of hkconv.nn makes points of features, and HLinear, HNorm, HActivation and HDropout keep them points; "
+    "Euclidean sums and means of points are none (global_mean_pool, aggr='sum', x + y): take their centroid, by "
+    "global_centroid_pool for graphs, HeteroHKConv or to_hetero of hkconv.nn for relations, lorentz.centroid"
 )
 
 _enabled = os.environ.get("HKCONV_DEBUG", "0") not in {"", "0"}
@@ -42,8 +42,8 @@ def debugging() -> bool:
     return _enabled and not torch.compiler.is_compiling()
 
 
-# Of a point's time: what is further inside than that is called a sum or mean of points.
-SUM_TOLERANCE = 1e-2
+# Of a point's time: above the rounding of bfloat16, in which points may have been made that come in another type.
+FIRST_TOLERANCE = 1e-2
 
 # Layers that have had points as they should be.
 _have_seen_points: WeakSet[torch.nn.Module] = WeakSet()
@@ -52,18 +52,22 @@ _have_seen_points: WeakSet[torch.nn.Module] = WeakSet()
 def check_points(x: Tensor, dim: int, curvature: Curvature, name: str, layer: torch.nn.Module | None = None) -> None:
     """Raise unless ``x`` is a tensor of ``dim + 1`` coordinates and, in debug mode, lies on the hyperboloid.
 
-    Sums and means of points are not points, and nothing else would tell: PyG combines relations by them. The first
-    input of each layer is looked at for that, where it can be read.
+    Features are not points, nor are sums and means of points, by which PyG combines relations, and nothing else would
+    tell. The first input of each layer is looked at for that, where it can be read.
     """
     check_tensor(x, name)
     if x.size(-1) != dim + 1:
         raise InputError(
             f"{name} must have {dim + 1} coordinates for points of dimension {dim} (time first), got {x.size(-1)}"
         )
+    if not x.is_floating_point():
+        raise InputError(f"{name} must hold floating-point numbers, got {x.dtype}")
     if debugging():
-        _check_on_manifold(x.detach(), curvature, name)
+        _report_first(~x.detach().isfinite().all(-1).flatten(), f"{name} contains NaN or Inf")
+        # sqrt(eps): far above rounding (eps), far below what a forgotten lift or another curvature makes.
+        _check_on_manifold(x.detach(), curvature, name, torch.finfo(x.dtype).eps ** 0.5)
     elif layer is not None and not torch.compiler.is_compiling() and layer not in _have_seen_points and _is_plain(x):
-        _refuse_sums(x.detach(), curvature, name)
+        _check_on_manifold(x.detach(), curvature, name, FIRST_TOLERANCE)
         _have_seen_points.update(layer.modules())  # those inside are given the same points
 
 
@@ -72,17 +76,6 @@ def _is_plain(x: Tensor) -> bool:
     if type(x) not in {Tensor, torch.nn.Parameter} or torch._C._are_functorch_transforms_active() or x.is_meta:
         return False
     return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def _refuse_sums(x: Tensor, curvature: Curvature, name: str) -> None:
-    """Raise where no time is too small for a point and some are too large: the inside of the future light cone."""
-    rows = x.reshape(-1, x.size(-1))
-    time = lift(rows[:, 1:], curvature)[:, 0]
-    # Above the rounding of bfloat16, in which points may have been made that come in another type.
-    tolerance = SUM_TOLERANCE * time
-    inside = rows[:, 0] - time > tolerance
-    if inside.any() and not (time - rows[:, 0] > tolerance).any():
-        _report_first(inside, f"{name} is inside the manifold of curvature {curvature_value(curvature):g}", _CENTROIDS)
 
 
 def check_tensor(x: object, name: str) -> None:
@@ -106,15 +99,13 @@ def check_attributes(edge_attr: Tensor | None, edge_dim: int | None, edges: int)
         _report_first(~edge_attr.isfinite().all(-1), "edge_attr contains NaN or Inf")
 
 
-def _check_on_manifold(x: Tensor, curvature: Curvature, name: str) -> None:
+def _check_on_manifold(x: Tensor, curvature: Curvature, name: str, tolerance: float) -> None:
     rows = x.reshape(-1, x.size(-1))
-    _report_first(~rows.isfinite().all(-1), f"{name} contains NaN or Inf")
     time = lift(rows[:, 1:], curvature)[:, 0]
     gap = rows[:, 0] - time
-    # sqrt(eps): far above rounding (eps), far below what a forgotten lift or another curvature makes.
-    off = gap.abs() > torch.finfo(rows.dtype).eps ** 0.5 * time
+    off = gap.abs() > tolerance * time
     where = f"{name} is off the manifold of curvature {curvature_value(curvature):g} (time != sqrt(R² + |x_s|²))"
-    _report_first(off, where, _CENTROIDS if (gap[off] > 0).all() else "")
+    _report_first(off, where, _REMEDIES)
 
 
 def _report_first(bad: Tensor, message: str, remedy: str = "") -> None:

@@ -134,7 +134,7 @@ _watched: WeakSet[torch.optim.Optimizer] = WeakSet()
 
 
 def _warn_of_euclidean_steps(optimizer: torch.optim.Optimizer, *given: Any) -> None:
-    """Warn at the first step of an optimizer that takes points of a hyperboloid for vectors."""
+    """Warn at the first step of an optimizer that treats points of a hyperboloid as Euclidean vectors."""
     if torch.compiler.is_compiling() or optimizer in _watched:
         return
     _watched.add(optimizer)
@@ -143,8 +143,8 @@ def _warn_of_euclidean_steps(optimizer: torch.optim.Optimizer, *given: Any) -> N
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     if any(isinstance(getattr(parameter, "manifold", None), Lorentz) for parameter in parameters):
         message = (
-            f"{type(optimizer).__name__} takes points for vectors, and its steps leave the manifold: "
-            "hkconv.RiemannianAdam and RiemannianSGD move points along it, and all else as torch does"
+            f"{type(optimizer).__name__} treats points as Euclidean vectors, so its steps leave the manifold; use "
+            "hkconv.RiemannianAdam or RiemannianSGD: they move points along it and all other parameters as torch does"
         )
         warnings.warn(message, stacklevel=4)
 

@@ -11,6 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from hkconv.errors import InputError
+from hkconv.geometry.checks import check_tensor
 from hkconv.ops.backends import is_transformed
 from hkconv.ops.chunks import Chunks, chunks_of
 from hkconv.ops.identity_cache import IdentityCache, is_capturing
@@ -99,6 +100,7 @@ def read_edges(edge_index: Tensor | Neighbors, edge_weight: Tensor | None, size:
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index.edges(_checked_weight(edge_weight, edge_index.source))
+    check_tensor(edge_index, "edge_index")
     source, target, value = _read(edge_index, size)
     _inside.get(edge_index, size, lambda: _check_inside(source, target, size))
     return Edges(source, target, _checked_weight(value if edge_weight is None else edge_weight, source))
@@ -119,6 +121,7 @@ def find_neighbors(
     if isinstance(edge_index, Neighbors):
         _check_size(edge_index, size)
         return edge_index, _checked_weight(edge_weight, edge_index.source)
+    check_tensor(edge_index, "edge_index")
     found = _structures.get(edge_index, size, lambda: _sort(edge_index, size))
     if edge_weight is None and is_torch_sparse_tensor(edge_index):
         edge_weight = _sparse_values(edge_index)

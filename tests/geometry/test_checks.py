@@ -119,23 +119,33 @@ def test_points_made_in_another_type_are_points(made_in, generator):
         check_points(x, 8, -1.0, "x", torch.nn.Identity())
 
 
-def test_other_things_than_sums_are_not_called_so():
-    x = random_points(6, 4)
-    for other in (0.5 * x, torch.cat([x[:3], torch.randn(3, 5, dtype=x.dtype) - 3])):
-        with debug(), pytest.raises(InputError, match=r"off the manifold .*, first in row \d$"):
-            check_points(other, 4, -1.0, "x")
+EUCLIDEAN = {
+    "features": torch.randn_like,
+    "relu": torch.relu,
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "smallest": lambda x: torch.stack([x[:3], x[3:]]).amin(0),
+    "half": lambda x: 0.5 * x,
+}
 
 
-def test_a_layer_looks_for_sums_once_and_so_does_what_is_inside_of_it():
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("habit", EUCLIDEAN)
+def test_features_and_what_euclidean_layers_make_of_points_are_named_with_their_remedy(on, habit, dtype, curvature):
+    bad = EUCLIDEAN[habit](random_points(6, 4, curvature=curvature, dtype=dtype))
+    with debug(on), pytest.raises(InputError, match=r"off the manifold .*, first in row \d; HEmbedding .*HActivation"):
+        check_points(bad, 4, curvature, "x", torch.nn.Identity())
+
+
+def test_a_layer_looks_once_and_so_does_what_is_inside_of_it():
     layer = torch.nn.Sequential(torch.nn.Identity())
     good, bad = random_points(6, 4), 2 * random_points(6, 4)
     for _ in range(2):
-        with pytest.raises(InputError, match="inside the manifold of curvature -1, first in row 0"):
+        with pytest.raises(InputError, match=r"off the manifold of curvature -1 .*, first in row 0"):
             check_points(bad, 4, -1.0, "x", layer)
     check_points(good, 4, -1.0, "x", layer)
     check_points(bad, 4, -1.0, "x", layer)
     check_points(bad, 4, -1.0, "x", layer[0])
-    with pytest.raises(InputError, match="inside the manifold"):
+    with pytest.raises(InputError, match="off the manifold"):
         check_points(bad, 4, -1.0, "x", copy.deepcopy(layer))
 
 
@@ -157,3 +167,5 @@ def test_what_is_no_tensor_is_named():
         check_points(np.zeros((3, 5)), 4, -1.0, "x")
     with pytest.raises(InputError, match=r"^x must be a tensor, got a list$"):
         check_points([[1.0, 0.0]], 1, -1.0, "x")
+    with pytest.raises(InputError, match=r"^x must hold floating-point numbers, got torch.int64$"):
+        check_points(torch.tensor([[1, 0]]), 1, -1.0, "x")

@@ -254,10 +254,10 @@ def take_steps_with(optimizer, parameter, count=3):
 def test_optimizers_that_take_points_for_vectors_are_named_once(optimizer_of, manifold):
     parameter = geoopt.ManifoldParameter(manifold.origin(5, 3), manifold=manifold)
     optimizer = optimizer_of([torch.nn.Parameter(torch.zeros(2)), parameter])
-    with pytest.warns(UserWarning, match="takes points for vectors.*hkconv.RiemannianAdam") as found:
+    with pytest.warns(UserWarning, match="treats points as Euclidean vectors.*hkconv.RiemannianAdam") as found:
         take_steps_with(optimizer, parameter)
     assert len([warning for warning in found if "points" in str(warning.message)]) == 1
-    with pytest.warns(UserWarning, match="takes points for vectors"):  # another optimizer is another mistake
+    with pytest.warns(UserWarning, match="treats points as Euclidean vectors"):  # another optimizer is another mistake
         take_steps_with(optimizer_of([parameter]), parameter)
 
 

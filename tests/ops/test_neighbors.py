@@ -2,6 +2,7 @@ import gc
 import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -639,3 +640,11 @@ def test_unfolded_structure_is_that_of_the_same_edges_with_a_source_each(graph):
     expected = hkconv.neighbors(own_sources, (len(edges), size[1]))
     assert all(torch.equal(*parts) and parts[0].dtype == torch.int32 for parts in zip(unfold(found), expected))
     assert unfold(found) is unfold(found)
+
+
+@pytest.mark.parametrize("read", [read_edges, read_neighbors])
+def test_edges_that_are_no_tensor_are_named(read):
+    with pytest.raises(InputError, match=r"^edge_index is a NumPy array; pass torch.from_numpy\(edge_index\)$"):
+        read(np.zeros((2, 3), np.int64), None, (3, 3))
+    with pytest.raises(InputError, match=r"^edge_index must be a tensor, got a list$"):
+        read([[0, 1], [1, 0]], None, (3, 3))
