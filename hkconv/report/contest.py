@@ -212,7 +212,7 @@ def read_contests(folder: Path, tables: Sequence[str]) -> list[Contest]:
 
 
 def standing(contests: Sequence[Contest], beside: Sequence[str]) -> Table:
-    """Return HKN's place beside some systems and the baseline that validation chooses; decided contests only.
+    """Standing of HKN beside some systems and beside the baseline that validation chooses; decided contests only.
 
     Args:
         contests: of any tables.
