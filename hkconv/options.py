@@ -186,7 +186,8 @@ def names(default: tuple[str, ...], noun: str, known: Collection[str], help: str
                 raise unknown_name(noun, name, known)
         return least <= len(given) == len(set(given))
 
-    return rule_field(default, Rule(tuple, f"different names from {', '.join(known)}", are_accepted, help))
+    accepts = f"{'one or more' if least else 'some'} of {', '.join(known)}, each once"
+    return rule_field(default, Rule(tuple, accepts, are_accepted, help))
 
 
 def text(default: str | None, accepts: str, help: str, *, optional: bool = False) -> Any:

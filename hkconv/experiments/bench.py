@@ -24,7 +24,7 @@ from hkconv.engine.measuring import (
     return_freed_memory,
     time_calls,
 )
-from hkconv.errors import InputError
+from hkconv.errors import InputError, unknown_name
 from hkconv.geometry.lorentz import lift
 from hkconv.nn import HKConv
 from hkconv.ops.backends import BACKENDS
@@ -218,9 +218,9 @@ def check_variants(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names, if every one is a variant and none comes twice."""
     for name in names:
         if name not in VARIANTS:
-            raise InputError(f"variants must be different names from {', '.join(VARIANTS)}, got {name!r}")
+            raise unknown_name("variant", name, VARIANTS)
     if not names or len(set(names)) < len(names):
-        raise InputError(f"variants must be different names from {', '.join(VARIANTS)}, got {','.join(names)!r}")
+        raise InputError(f"variants must be one or more of {', '.join(VARIANTS)}, each once, got {','.join(names)!r}")
     return names
 
 

@@ -31,7 +31,7 @@ def test_several_shapes_and_targets(hkconv, in_empty_folder):
         (("--shape", "1,2,3"), "shape must be four whole numbers N,E,K,n"),
         (("--device", "tpu"), "device 'tpu' cannot be used; accepted: auto, cpu"),
         (("--device", "meta"), "device must be cpu, cuda or auto"),
-        (("--variants", "reference,fast"), "variants must be different names"),
+        (("--variants", "reference,fast"), "unknown variant 'fast'"),
         (("--targets", "even"), "targets must be uniform or power-law"),
         (("--budget", 0), "budget must be a number above 0"),
         (("--budget", "nan"), "budget must be a number above 0"),

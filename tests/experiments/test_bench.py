@@ -121,8 +121,10 @@ def test_a_missing_backend_is_named(monkeypatch):
 
 def test_names_are_checked():
     assert check_variants(VARIANTS) == VARIANTS
-    for names in [("fast",), (), ("gcn", "gcn")]:
-        with pytest.raises(InputError, match="variants must be different names from reference, compiled"):
+    with pytest.raises(InputError, match="unknown variant 'GCN'; did you mean 'gcn'"):
+        check_variants(("GCN",))
+    for names in [(), ("gcn", "gcn")]:
+        with pytest.raises(InputError, match=r"variants must be one or more of reference, compiled, .*, each once"):
             check_variants(names)
 
 

@@ -126,12 +126,12 @@ def test_text_is_read_as_a_person_means_it():
         ("learn_curvature", "yes", "true or false"),
         ("protocol", "fair", "clean or published"),
         ("task", "regression", "node or graph or link or none"),
-        ("models", [], "different names from hkn, mlp, gcn"),
-        ("models", ["hkn", "hkn"], "different names"),
-        ("models", [1], "different names"),
+        ("models", [], "one or more of hkn, mlp, gcn, .*, each once"),
+        ("models", ["hkn", "hkn"], "each once"),
+        ("models", [1], "one or more of hkn"),
         ("dataset", 5, "the name of a dataset"),
         ("out", "", "a folder or none"),
-        ("log", "wandb,wandb", "different names from tensorboard, wandb, mlflow"),
+        ("log", "wandb,wandb", "some of tensorboard, wandb, mlflow, each once"),
     ],
 )
 def test_a_value_that_cannot_be(key, value, accepted):
