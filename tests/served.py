@@ -113,7 +113,8 @@ def serving(run: Path | Service, *, token: str | None = None, **limits: Any) -> 
 def serving_process(
     run: Path, *options: object, open_files: int | None = None, **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen]]:
-    """``hkconv serve`` as a process of its own, on a free port. Gives its address and the process."""
+    """``hkconv serve`` as a process of its own, on a free port. Gives its address and the process, and in ``printed``
+    the lines that it began with."""
 
     def prepare() -> None:
         # A shell starts background jobs deaf to Ctrl-C, and their children inherit that.
@@ -139,7 +140,9 @@ def serving_process(
 
 def _wait_for_address(process: subprocess.Popen) -> str:
     deadline = time.monotonic() + 120
+    process.printed = []
     for line in process.stdout:
+        process.printed.append(line.rstrip())
         if found := re.search(r"listening on (http://\S+),", line):
             return found[1]
         assert time.monotonic() < deadline

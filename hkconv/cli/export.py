@@ -1,5 +1,6 @@
 """``hkconv export``: writes a trained HKN as a program that runs without hkconv, or as a folder to share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,16 +24,19 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write a run's HKN as a program, or as a folder to share.
+    """Write a run's HKN as a program or ONNX, or to share it.
 
-    The one with the best validation score. A program needs no hkconv: a file
-    .onnx is an ONNX model, any other one for torch.export.load. A folder has
-    weights, their description and a model card, for HKN.from_pretrained.
+    The one with the best validation score. A file .onnx is an ONNX model,
+    any other file a program for torch.export.load, which needs no hkconv.
+    A folder, out without an ending, has weights, their description and a
+    model card, for HKN.from_pretrained.
 
     Example: hkconv export runs/tree-20250101-120000 --out model.pt2
     """
     from hkconv.tasks.model_card import export_folder
     from hkconv.tasks.predict import export_run
 
+    if format is None and (Path(out).is_dir() or not Path(out).suffix):
+        format = FOLDER
     typer.echo(str(export_folder(run, out) if format == FOLDER else export_run(run, out, format)))
     typer.echo(f"written to {out}")

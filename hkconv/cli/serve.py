@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from hkconv.cli.output import percent
 from hkconv.cli.recipe_options import Device, ranged, run_argument
 from hkconv.errors import InputError
 from hkconv.options import COUNT, PORT, POSITIVE
@@ -17,7 +16,7 @@ def serve(
         typer.Option(help="Graph of a node task; by default the one trained on.", show_default=False),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Ask this model; by default the best by validation.", show_default=False)
+        str | None, typer.Option(help="Ask this model; by default HKN, its best by validation.", show_default=False)
     ] = None,
     device: Device = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
@@ -60,8 +59,7 @@ def serve(
     listening = server.bind(host, port)
     service = load_service(run, data=data, model=model, device=device)
     app = create_app(service, limits, token)
-    result = service.predictor.choice.result
-    typer.echo(f"{result.cell}, validation {result.metric} {percent(result.val_metric)} %")
+    typer.echo(str(service.predictor.choice))
     typer.echo(f"answers: {', '.join(f'POST {offer.path}' for offer in list_offers(service, limits))}")
     if token is None and not server.is_loopback(listening):
         typer.echo("warning: without a token all who reach this address can ask: set HKCONV_TOKEN", err=True)

@@ -159,12 +159,11 @@ def _next_steps(summary: "RunSummary") -> list[str]:
     data, folder = summary.recipe.data, shlex.quote(str(summary.folder))
     best = max(summary.models, key=lambda row: row.val.mean).model
     task = "" if data.task is None else f" --task {data.task}"
-    steps = [f"search: hkconv search {shlex.quote(data.dataset)} --model {best}{task}"]
+    own = f" {shlex.quote(data.dataset)}" if is_own(data.dataset) else ""
+    steps = [f"predict: hkconv predict {folder}{own}"]
     if any(issubclass(models.find(row.model), HyperbolicNetwork) for row in summary.models):
-        steps.insert(0, f"explore: hkconv explore {folder}")
-    if is_own(data.dataset):
-        steps.insert(0, f"predict: hkconv predict {folder} {shlex.quote(data.dataset)}")
-    return steps
+        steps.append(f"explore: hkconv explore {folder}")
+    return [*steps, f"search: hkconv search {shlex.quote(data.dataset)} --model {best}{task}"]
 
 
 def _unlearned_line(entry: "Unlearned", rule: str) -> str:

@@ -39,8 +39,9 @@ def test_the_ending_of_the_file_says_its_format(hkconv, run):
     assert {entry.name for entry in onnxruntime.InferenceSession("model.onnx").get_inputs()} == {"x", "edge_index"}
 
 
-def test_a_folder_to_share(hkconv, run):
-    result = hkconv("export", run, "--out", "shared", "--format", "folder")
+@pytest.mark.parametrize("arguments", [("--format", "folder"), ()], ids=["by format", "without an ending"])
+def test_a_folder_to_share(hkconv, run, arguments):
+    result = hkconv("export", run, "--out", "shared", *arguments)
     assert result.exit_code == 0, result.output
     first, second = result.stdout.splitlines()
     assert second == "written to shared"

@@ -4,7 +4,7 @@ import hkconv as package
 
 COMMANDS = (
     *("train", "evaluate", "predict", "serve", "search", "datasets", "audit", "hyperbolicity", "distances"),
-    *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot", "explore"),
+    *("tune", "points", "bench", "reproduce", "report", "translate", "probe", "plot", "explore", "advise", "export"),
 )
 
 

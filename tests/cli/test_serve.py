@@ -21,10 +21,12 @@ def run(in_empty_folder) -> Path:
 
 
 def test_a_server_says_what_predict_writes_and_ends_in_order(hkconv, run):
-    assert hkconv("predict", run, "papers").exit_code == 0
+    predicted = hkconv("predict", run, "papers")
+    assert predicted.exit_code == 0
     with open("predictions.csv", newline="") as file:
         written = list(csv.DictReader(file))
     with serving_process(run, HKCONV_TOKEN="secret") as (address, process):
+        assert process.printed[0] == predicted.stdout.splitlines()[0]  # which training, and why
         body = {"ids": [row["id"] for row in written]}
         assert httpx.post(f"{address}/predict/nodes", json=body).status_code == 401
         headers = {"authorization": "Bearer secret"}

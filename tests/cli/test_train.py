@@ -44,8 +44,8 @@ def test_prints_one_table_and_keeps_the_files(hkconv, in_empty_folder):
     assert f"device {describe_device(torch.device('cpu'))}" in lines
     assert "files: run" in lines
     assert "check: hkconv evaluate run" in lines
-    assert lines[-1] == "search: hkconv search tree --model mlp"
-    assert not any(line.startswith(("explore:", "predict:")) for line in lines)
+    assert lines[-2:] == ["predict: hkconv predict run", "search: hkconv search tree --model mlp"]
+    assert not any(line.startswith("explore:") for line in lines)
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.output
     assert len(result.stderr.splitlines()) == 2
