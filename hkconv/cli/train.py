@@ -15,7 +15,7 @@ from hkconv.cli.output import count, make_table, percent, print_table
 from hkconv.cli.recipe_options import PANELS, option, recipe_options
 from hkconv.data.catalog import check_name
 from hkconv.errors import InputError
-from hkconv.tasks.recipe import Recipe, check_run, make_recipe, read_recipe_file, upgraded
+from hkconv.tasks.recipe import NO_REFIT, Recipe, check_run, make_recipe, read_recipe_file, upgraded
 
 if TYPE_CHECKING:
     from hkconv.tasks.summary import RunSummary, Spread, Unlearned
@@ -41,6 +41,8 @@ def train(recipe: str | None, resume: str | None, refit: bool | None, **options:
     given = {name: value for name, value in options.items() if value is not None}
     chosen = _choose_recipe(recipe, resume, given)
     check_name(chosen.data.dataset)
+    if refit and chosen.data.task == "link":
+        raise InputError(NO_REFIT)
 
     from hkconv.cli.progress import TrainProgress
     from hkconv.engine.distributed import find_place

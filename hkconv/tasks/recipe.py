@@ -38,6 +38,9 @@ BEFORE = {"edge_attributes": False}
 # Options of earlier files and records that have another name today, and what their values are called.
 RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {"undirected": ("direction", {True: "both", False: "in"})}
 
+# Why a link task has no training on all labels.
+NO_REFIT = "refit is for node and graph tasks: links are predicted with all of them anyway"
+
 # No recipe nests more than four.
 DEEPEST = 20
 

@@ -18,6 +18,7 @@ from hkconv.errors import InputError
 from hkconv.tasks.building import describe_dataset, load_dataset, model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.predict import REFIT, REFIT_OF, choose_training
+from hkconv.tasks.recipe import NO_REFIT
 from hkconv.tasks.run import build_cell, read_recipe
 
 
@@ -55,7 +56,7 @@ def refit_run(folder: Path | str) -> Refit | None:
     recipe = read_recipe(folder)
     dataset = load_dataset(recipe)
     if isinstance(dataset, LinkDataset):
-        raise InputError("refit is for node and graph tasks: links are predicted with all of them anyway")
+        raise InputError(NO_REFIT)
     chosen = choose_training(folder).result
     split = cast(Split, dataset.splits[chosen.split])
     known = _labeled(dataset)

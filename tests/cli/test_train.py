@@ -270,6 +270,11 @@ def test_the_chosen_settings_are_trained_on_all_labels_at_the_end(hkconv):
     assert "; refitted on all labels" in hkconv("predict", "run").stdout
 
 
+def test_links_have_no_refit_and_are_not_trained_in_vain(hkconv):
+    assert "refit is for node and graph tasks" in hkconv.fails("train", *SHORT, "--task", "link", "--refit")
+    assert not Path("run").exists()
+
+
 def test_a_model_that_learns_is_not_told_of(hkconv):
     papers = write_papers(Path("papers"))
     assert unlearned_lines(hkconv("train", papers, *SHORT, "--models", "gcn,mlp", "--epochs", 60)) == []
