@@ -137,3 +137,21 @@ def write_houses(folder: Path, labels: str = "target") -> Path:
     (folder / "nodes.csv").write_text("\n".join(rows) + "\n")
     (folder / "edges.csv").write_text("\n".join(edges) + "\n")
     return folder
+
+
+def write_friends(folder: Path) -> Path:
+    """Eighty people with edges that have attributes: who is pointed to by friends is liked, by rivals disliked.
+
+    Some years of the edges are missing; a node has no feature that its class follows from.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(3)
+    edges = ["source,target,kind,years"]
+    for number in range(80):
+        for step in (1, 7, 11):
+            years = "" if draw.random() < 0.1 else f"{draw.uniform(1, 30):.1f}"
+            edges.append(f"{(number + step) % 80},{number},{('friend', 'rival')[number % 2]},{years}")
+    rows = [f"{number},{draw.random():.3f},{('liked', 'disliked')[number % 2]}" for number in range(80)]
+    (folder / "nodes.csv").write_text("\n".join(["id,age,label", *rows]) + "\n")
+    (folder / "edges.csv").write_text("\n".join(edges) + "\n")
+    return folder

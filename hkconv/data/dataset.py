@@ -172,7 +172,8 @@ class NodeDataset:
     Args:
         name: name in the catalog.
         graph: ``x`` (N, F) float32, ``edge_index`` (2, E) int64, ``y`` (N,) int64, -1 where a class is not known, or
-            (N, T) float32, NaN where an answer is not known, and where edges have weights ``edge_weight`` (E,) float32.
+            (N, T) float32, NaN where an answer is not known, and where edges have weights ``edge_weight`` (E,) float32,
+            where they have attributes ``edge_attr`` (E, D) float32.
         splits: node indices; a split need not cover every node.
         num_classes: number of classes, larger than every label; 2 for answers and numbers.
         source: where the data came from.
@@ -199,6 +200,7 @@ class NodeDataset:
         num_nodes = self.graph.x.size(0)
         check_edges(self.graph.edge_index, num_nodes, owner)
         check_weights(self.graph.edge_weight, self.graph.edge_index.size(1), owner)
+        check_edge_attributes(self.graph.edge_attr, self.graph.edge_index.size(1), None, owner)
         _check_labels(self, num_nodes, owner)
         _check_splits(self.splits, self.protocol, num_nodes, owner)
         _check_known(self, owner)
@@ -220,6 +222,11 @@ class NodeDataset:
     def num_features(self) -> int:
         """Number of feature columns."""
         return self.graph.x.size(1)
+
+    @property
+    def edge_dim(self) -> int | None:
+        """Number of attributes of an edge; None where edges have none."""
+        return _width(self.graph.edge_attr)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

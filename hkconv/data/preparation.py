@@ -15,7 +15,8 @@ def direct_edges(graph: Data, direction: str) -> Data:
     With the stored edges :math:`E` they are :math:`E` for ``"in"``, :math:`E^T = \{(j, i) : (i, j) \in E\}` for
     ``"out"`` and :math:`E \cup E^T` for ``"both"``, the last without repeats. Where edges have weights, those of a
     repeated edge are added there first; then both directions get the mean of the two, or of the one that there is.
-    Attributes are those of bonds, the same both ways.
+    Attributes of all edges between two nodes are averaged, for both directions; those of bonds, which are numbers of
+    columns, are the same both ways.
 
     Args:
         graph: with ``edge_index`` and, if its edges have weights or attributes, ``edge_weight`` or ``edge_attr``.
@@ -28,16 +29,14 @@ def direct_edges(graph: Data, direction: str) -> Data:
         graph.edge_index = graph.edge_index.flip(0)
     if direction != BOTH:
         return graph
+    edges, num_nodes = graph.edge_index, graph.num_nodes
+    graph.edge_index = to_undirected(edges, num_nodes=num_nodes)
     if graph.edge_attr is not None:
-        graph.edge_index, graph.edge_attr = to_undirected(
-            graph.edge_index, graph.edge_attr, graph.num_nodes, reduce="max"
-        )
-        return graph
-    if graph.edge_weight is None:
-        graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
-        return graph
-    summed = coalesce(graph.edge_index, graph.edge_weight, graph.num_nodes, reduce="add")
-    graph.edge_index, graph.edge_weight = to_undirected(*summed, num_nodes=graph.num_nodes, reduce="mean")
+        reduce = "mean" if graph.edge_attr.is_floating_point() else "max"
+        _, graph.edge_attr = to_undirected(edges, graph.edge_attr, num_nodes, reduce=reduce)
+    if graph.edge_weight is not None:
+        summed = coalesce(edges, graph.edge_weight, num_nodes, reduce="add")
+        _, graph.edge_weight = to_undirected(*summed, num_nodes=num_nodes, reduce="mean")
     return graph
 
 

@@ -97,7 +97,7 @@ class CellTrainer:
         """
         first, device = cells[0], find_device(cells[0].recipe.runtime.device)
         dataset, *_ = [self.load(cell) for cell in cells]
-        if not isinstance(dataset, NodeDataset) or dataset.metric != ACCURACY:
+        if not isinstance(dataset, NodeDataset) or dataset.metric != ACCURACY or dataset.edge_dim is not None:
             return [None] * len(cells)
         # What is learned from the rows of a split, the scale of its features, is not that of another one.
         if len({dataset.splits[cell.split].scaling for cell in cells}) > 1:

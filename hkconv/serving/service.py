@@ -65,8 +65,8 @@ class NodeService(Service):
 
     @property
     def takes_new_nodes(self) -> bool:
-        """True if the model accepts a graph that has changed."""
-        return not self.predictor.is_of_one_graph
+        """True if the model accepts a graph that has changed; the edges of requests have no attributes."""
+        return not self.predictor.is_of_one_graph and not self.predictor.reads_attributes
 
     def nodes(self, ids: Sequence[str]) -> Predictions:
         """Predictions for nodes of the graph, in the order of ``ids``."""
@@ -120,6 +120,10 @@ def load_service(
         return NodeService(predictor, own, predictor.predict(own), numbers)
     if data is not None:
         raise InputError(f"data is the graph of a node task, but run {folder} is for the graph task: leave it out")
+    if predictor.reads_attributes:
+        raise InputError(
+            f"run {folder} has attributes of edges, which requests do not have: train with --no-edge-attributes"
+        )
     predictor.predict(_smallest_graphs(predictor.schema))
     return GraphService(predictor)
 

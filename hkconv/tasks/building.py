@@ -18,7 +18,7 @@ from hkconv.data.split_files import write_masks
 from hkconv.engine.files import read_json, write_bytes, write_json
 from hkconv.errors import InputError
 from hkconv.tasks.recipe import Recipe
-from hkconv.tasks.tasks import Dataset
+from hkconv.tasks.tasks import Dataset, edge_dim_of
 
 DATA_FILE = "data.json"
 SPLITS_FILE = "splits.npz"
@@ -101,7 +101,7 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
 def model_config(recipe: Recipe, name: str, dataset: Dataset) -> dict[str, Any]:
     """The constructor's arguments of the model ``name``."""
     config: dict[str, Any] = {
-        **input_sizes(name, dataset.num_features, dataset.edge_dim if isinstance(dataset, GraphDataset) else None),
+        **input_sizes(name, dataset.num_features, edge_dim_of(dataset)),
         "num_classes": _num_logits(dataset),
         "task": dataset.task,
         **recipe.model.arguments(name),

@@ -11,7 +11,7 @@ from hkconv.engine.settings import Settings
 from hkconv.engine.state import Unfinished
 from hkconv.engine.step import check_capture
 from hkconv.tasks.layerwise import check_sampled
-from hkconv.tasks.tasks import BATCHING, Dataset, make_task
+from hkconv.tasks.tasks import BATCHING, Dataset, edge_dim_of, make_task
 
 
 def fit(
@@ -39,7 +39,7 @@ def fit(
     settings, reference = settings or Settings(), next(model.parameters())
     if settings.capture:
         check_capture(reference.device, dataset.task, settings.groupings, model)
-    check_sampled(model, dataset.task, settings)
+    check_sampled(model, dataset.task, settings, edge_dim_of(dataset))
     batching = {name: getattr(settings, name) for name in BATCHING}
     task = make_task(dataset, split, reference, **batching)
     return train(model, task, settings, on_epoch, processes, unfinished)

@@ -20,24 +20,35 @@ NODES_AT_ONCE = 1 << 16
 
 
 def node_inputs(graph: Data) -> tuple[Tensor, ...]:
-    """Return the inputs of a network for the nodes of one graph: features, edges and, if there are some, weights."""
+    """Return the inputs of a network for the nodes of one graph: features, edges and, if there are some, weights.
+
+    Attributes of edges come after weights, which then may be None; see :func:`~hkconv.tasks.tasks.node_logits`.
+    """
     given = (graph.x, graph.edge_index)
+    if graph.edge_attr is not None:
+        return (*given, graph.edge_weight, graph.edge_attr)
     return given if graph.edge_weight is None else (*given, graph.edge_weight)
 
 
-def check_sampled(model: torch.nn.Module, task: str, settings: Settings) -> None:
+def check_sampled(model: torch.nn.Module, task: str, settings: Settings, edge_dim: int | None = None) -> None:
     """Raise unless a model can be trained on samples of ``settings.neighbors`` neighbours.
 
     Args:
         model: the network.
         task: ``"node"``, ``"graph"`` or ``"link"``.
         settings: how to train; nothing is wrong with one whose ``neighbors`` are None.
+        edge_dim: number of attributes of an edge, None where edges have none.
     """
     if settings.neighbors is None:
         return
     reason = getattr(model, "whole_graph_for", None)
     if task != "node":
         raise InputError(f"neighbors must be none for the {task} task: they are sampled for the node task alone")
+    if edge_dim is not None:
+        raise InputError(
+            "neighbors must be none where edges have attributes, which samples do not have: leave one of the two out, "
+            "attributes with --no-edge-attributes"
+        )
     if settings.capture:
         raise InputError("neighbors must be none for a captured training, whose batches are all of one size")
     if reason is not None:

@@ -47,7 +47,7 @@ from hkconv.tasks.recipe import Recipe
 from hkconv.tasks.run import read_recipe, read_result, trained_cells
 from hkconv.tasks.scoring import NumberScoring, yes_over_no
 from hkconv.tasks.summary import CellResult
-from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved
+from hkconv.tasks.tasks import GRAPHS_AT_ONCE, graph_logits, moved, node_logits
 
 SUFFIXES = (".csv", ".parquet")
 # The folder of a run's model that was trained on all labels, and what says which training it repeats.
@@ -127,6 +127,11 @@ class Predictor:
         """True if what was learned belongs to the nodes of one graph: to rows of its adjacency, or to its embedding."""
         return "num_nodes" in self.info.config or getattr(models.find(self.info.model), "is_of_one_graph", False)
 
+    @property
+    def reads_attributes(self) -> bool:
+        """True if edges have attributes beside those of bonds."""
+        return self.preparation.edge_attributes and self.schema.num_edge_features is not None
+
     def predict(self, own: OwnGraphs) -> Predictions:
         """The predictions for data that were read by the schema, in their order."""
         if self.is_of_one_graph and own.graphs_digest() != self.schema.graphs_digest:
@@ -139,7 +144,7 @@ class Predictor:
         targets = self.schema.targets
         target = None if targets is None else targets[self.choice.result.split]
         own = replace(own, metric=self.schema.metric, questions=self.schema.classes)
-        graphs = prepared_graphs(own, self.preparation)
+        graphs = prepared_graphs(own, self.preparation, self.schema.edge_scaling)
         return _predictions(self.choice, self.network, own, graphs, scaling, self.by_layer, target)
 
 
@@ -289,8 +294,8 @@ def choose_training(folder: Path | str, model: str | None = None) -> ChosenTrain
 
 
 def _check_network(info: CheckpointInfo, schema: Schema, preparation: DataOptions, place: Path) -> None:
-    has_attributes = schema.kind == MOLECULES and preparation.edge_attributes
-    sizes = input_sizes(info.model, schema.num_features, sum(bond_categories()) if has_attributes else None)
+    num_attributes = sum(bond_categories()) if schema.kind == MOLECULES else schema.num_edge_features
+    sizes = input_sizes(info.model, schema.num_features, num_attributes if preparation.edge_attributes else None)
     for key, expected in {**sizes, "num_classes": schema.num_logits}.items():
         found = info.config.get(key)
         if found != expected:
@@ -306,7 +311,7 @@ def _logits(
         graph = moved(graphs[0], reference.cpu(), scaling)
         return all_neighbor_logits(network, graph, InNeighbors(graph.edge_index, graph.num_nodes))
     if own.task == "node":
-        return network(*node_inputs(moved(graphs[0], reference, scaling)))
+        return node_logits(network, node_inputs(moved(graphs[0], reference, scaling)))
     for graph in graphs:
         graph.y = torch.tensor([UNKNOWN])
     packed = PackedGraphs(graphs, reference, scaling)

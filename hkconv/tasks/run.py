@@ -39,7 +39,7 @@ from hkconv.tasks.layerwise import check_sampled
 from hkconv.tasks.recipe import BEFORE, Recipe, check_run, make_recipe, upgraded
 from hkconv.tasks.scoring import make_scoring
 from hkconv.tasks.summary import Cell, CellResult, RunSummary, summarize
-from hkconv.tasks.tasks import Dataset, make_task
+from hkconv.tasks.tasks import Dataset, edge_dim_of, make_task
 
 RECIPE_FILE = "recipe.json"
 SUMMARY_FILE = "summary.json"
@@ -139,7 +139,7 @@ def _check_settings(recipe: Recipe, dataset: Dataset, device: torch.device, proc
     for name in recipe.model.models:
         with room_for_weights(device):
             model = models.create(name, **model_config(recipe, name, dataset))
-        check_sampled(model, dataset.task, settings)
+        check_sampled(model, dataset.task, settings, edge_dim_of(dataset))
     if not isinstance(dataset, LinkDataset):
         for split in dataset.splits:
             make_scoring(dataset, split)

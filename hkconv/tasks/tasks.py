@@ -89,11 +89,11 @@ class NodeTask(ScoredTask):
         return [self.inputs]
 
     def loss(self, model: torch.nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return self.scoring.loss(model(*batch)[self.parts["train"]], self.labels["train"])
+        return self.scoring.loss(node_logits(model, batch)[self.parts["train"]], self.labels["train"])
 
     @torch.no_grad()
     def answers(self, model: torch.nn.Module, part: str) -> tuple[Tensor, Tensor]:
-        return model.eval()(*self.inputs)[self.parts[part]], self.labels[part]
+        return node_logits(model.eval(), self.inputs)[self.parts[part]], self.labels[part]
 
 
 class SampledNodeTask(NodeTask):
@@ -335,6 +335,21 @@ def make_task(
     return GraphTask(dataset, split, reference, batch_size, seed, groupings)
 
 
+def edge_dim_of(dataset: Dataset) -> int | None:
+    """Number of attributes of an edge that a model sees; None where there are none, as of links."""
+    return None if isinstance(dataset, LinkDataset) else dataset.edge_dim
+
+
+def node_logits(model: torch.nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """Logits of the nodes of a graph from what :func:`~hkconv.tasks.layerwise.node_inputs` gives."""
+    if len(inputs) < 4:
+        return model(*inputs)
+    names = ("x", "edge_index", "edge_weight", "edge_attr")
+    given = graph_inputs(model, Data(**dict(zip(names, inputs))), (None, None), inputs[0].dtype)
+    x, edge_index = given.pop("x"), given.pop("edge_index")
+    return model(x, edge_index, **given)
+
+
 def graph_logits(
     model: torch.nn.Module, batch: GraphBatch, num_columns: tuple[int | None, int | None], dtype: torch.dtype
 ) -> Tensor:
@@ -347,7 +362,7 @@ def graph_logits(
 
 def graph_inputs(
     model: torch.nn.Module,
-    batch: GraphBatch | Batch,
+    batch: GraphBatch | Batch | Data,
     num_columns: tuple[int | None, int | None],
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
@@ -356,7 +371,7 @@ def graph_inputs(
     A model that does not read edges has the mean attributes of a node's incoming edges as further features of the node.
 
     Args:
-        model: of a graph task.
+        model: of a node or graph task.
         batch: the graphs.
         num_columns: how many columns there are where ``batch.x`` lists those of the ones, and the same of
             ``batch.edge_attr``.
@@ -386,6 +401,8 @@ def moved(graph: Data, reference: Tensor, scaling: Scaling | None = None) -> Dat
     moved = Data(x=x.to(reference), edge_index=graph.edge_index.to(reference.device))
     if graph.edge_weight is not None:
         moved.edge_weight = graph.edge_weight.to(reference)
+    if graph.edge_attr is not None:
+        moved.edge_attr = graph.edge_attr.to(reference)
     if graph.y is not None:
         moved.y = graph.y.to(reference.device)
     return moved

@@ -56,3 +56,27 @@ def test_attributes_stay_with_their_bonds():
     found = dict(zip(map(tuple, graph.edge_index.T.tolist()), graph.edge_attr.tolist()))
     assert found == {(0, 1): [9, 3], (1, 0): [9, 3], (1, 2): [7, 2], (2, 1): [7, 2]}
     assert graph.edge_attr.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_both_directions_of_an_edge_have_the_mean_of_the_attributes_of_its_lines(weighted):
+    """Of two lines from 0 to 1, one from 1 to 0, one from 1 to 2 and a loop."""
+    edges = torch.tensor([[0, 0, 1, 1, 2], [1, 1, 0, 2, 2]])
+    attributes = torch.tensor([[1.0, 0.0], [3.0, 0.0], [5.0, 3.0], [7.0, 1.0], [9.0, 2.0]])
+    graph = Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=attributes)
+    if weighted:
+        graph.edge_weight = torch.tensor([1.0, 2.0, 5.0, 4.0, 3.0])
+    direct_edges(graph, "both")
+    found = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_attr.tolist()))
+    expected = {(0, 1): [3, 1], (1, 0): [3, 1], (1, 2): [7, 1], (2, 1): [7, 1], (2, 2): [9, 2]}
+    assert found == expected
+    if weighted:
+        weights = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight.tolist()))
+        assert weights == {(0, 1): 4, (1, 0): 4, (1, 2): 4, (2, 1): 4, (2, 2): 3}
+
+
+def test_attributes_go_with_their_edges_in_one_direction():
+    edges, attributes = torch.tensor([[0, 1, 0], [1, 2, 1]]), torch.tensor([[1.0], [2.0], [3.0]])
+    for direction, expected in (("in", edges), ("out", edges.flip(0))):
+        graph = direct_edges(Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=attributes), direction)
+        assert torch.equal(graph.edge_index, expected) and torch.equal(graph.edge_attr, attributes)

@@ -7,7 +7,7 @@ import torch
 from small_datasets import small_tree
 
 from hkconv.data.dataset import learn_scalings
-from hkconv.data.options import R2
+from hkconv.data.options import ACCURACY, R2
 from hkconv.engine.step import CaptureBrokenError
 from hkconv.errors import InputError
 from hkconv.experiments import reproduce as filling
@@ -137,11 +137,17 @@ def test_features_are_scaled_by_the_training_rows_of_a_cell_s_own_split(cells, m
         assert record["val_loss"] == pytest.approx(alone[number]["val_loss"], abs=1e-4)
 
 
-def test_networks_that_predict_a_number_are_trained_one_by_one(cells, monkeypatch, recwarn):
+@pytest.mark.parametrize("kind", ["number", "attributes"])
+def test_numbers_and_attributes_of_edges_are_trained_one_by_one(cells, monkeypatch, recwarn, kind):
     tree = small_tree()
-    graph = tree.graph.clone()
-    graph.y = graph.x[:, :1]
-    monkeypatch.setattr(building, "load", lambda *_, **__: replace(tree, graph=graph, num_classes=2, metric=R2))
+    graph, metric = tree.graph.clone(), ACCURACY
+    if kind == "number":
+        graph.y, metric = graph.x[:, :1], R2
+    else:
+        graph.edge_attr = torch.rand(graph.num_edges, 2)
+    num_classes = 2 if metric == R2 else tree.num_classes
+    changed = replace(tree, graph=graph, num_classes=num_classes, metric=metric)
+    monkeypatch.setattr(building, "load", lambda *_, **__: changed)
     found = BatchTrainer(CellTrainer())(tuple(cells))
     assert [record["val_loss"] for record in found] == [CellTrainer()(cell)["val_loss"] for cell in cells]
     # As is known before anything of them is tried.

@@ -3,7 +3,7 @@ import re
 
 import pytest
 import torch
-from own_files import write_papers, write_people
+from own_files import write_friends, write_papers, write_people
 from served import papers_run, posted, shapes, train
 
 from hkconv.data.own.loading import load_own, read_own
@@ -281,3 +281,22 @@ def test_links_are_not_served(tmp_path):
     train_run(make_recipe(dataset=str(papers), out=str(tmp_path / "run"), **settings))
     with pytest.raises(InputError, match="only nodes and graphs are served"):
         load_service(tmp_path / "run")
+
+
+def test_edges_of_requests_have_no_attributes(tmp_path):
+    run = train(write_friends(tmp_path / "friends"), tmp_path / "run")
+    service = load_service(run, device="cpu")
+    assert not service.takes_new_nodes
+    assert torch.equal(service.nodes(["7"]).probabilities, predict_run(run, device="cpu").probabilities[[7]])
+    plain = load_service(train(tmp_path / "friends", tmp_path / "plain", edge_attributes=False), device="cpu")
+    node = {"id": "new", "features": {"age": 0.5}}
+    assert plain.new_nodes([node], [{"source": "new", "target": "3"}]).ids == ["new"]
+    graphs = [replace_attr(graph) for graph in shapes(30)]
+    torch.save(graphs, tmp_path / "graphs.pt")
+    with refused("has attributes of edges, which requests do not have: train with --no-edge-attributes"):
+        load_service(train(tmp_path / "graphs.pt", tmp_path / "graph run"), device="cpu")
+
+
+def replace_attr(graph):
+    graph.edge_attr = torch.ones(graph.edge_index.size(1), 2)
+    return graph

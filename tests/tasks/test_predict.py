@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from own_files import write_houses, write_papers
+from own_files import write_friends, write_houses, write_papers
 from pyarrow import parquet
 from torch_geometric.data import Data
 
@@ -484,3 +484,31 @@ def test_a_split_that_cannot_be_scored_is_refused_before_a_folder_is_made(tmp_pa
     with refused("dataset 'houses' has no two different numbers in val of this split: R2 needs them"):
         trained(houses, tmp_path / "run", split_file=str(tmp_path / "split.json"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["gcn", "mlp"])
+def test_attributes_of_edges_are_learned_from_and_predicted_with(tmp_path, name):
+    """Whoever is pointed to by friends is liked, and the nodes' own features say nothing."""
+    friends, run = write_friends(tmp_path / "friends"), tmp_path / "run"
+    summary = trained(friends, run, models=(name,), epochs=60, direction="in", num_layers=1, dropout=0.0)
+    assert summary.models[0].test.mean > 0.9 and all(entry.agrees for entry in evaluate_run(run))
+    found = predict_run(run, device="cpu")
+    assert set(found.predicted[::2]) == {"liked"} and set(found.predicted[1::2]) == {"disliked"}
+    edges = (friends / "edges.csv").read_text()
+    swapped = edges.replace("friend", "FRIEND").replace("rival", "friend").replace("FRIEND", "rival")
+    (friends / "edges.csv").write_text(swapped)
+    assert set(predict_run(run, str(friends), device="cpu").predicted[::2]) == {"disliked"}
+    (friends / "edges.csv").write_text(edges.replace("kind", "sort", 1))
+    with refused("edges.csv, line 1, column sort is unknown"):
+        predict_run(run, str(friends))
+    for changes in ({"edge_attributes": False}, {"task": "link"}):
+        without = trained(friends, tmp_path / f"run-{[*changes]}", models=(name,), epochs=1, **changes)
+        assert without.models[0].trainings == 1
+
+
+def test_samples_of_neighbors_have_no_attributes(tmp_path):
+    friends = write_friends(tmp_path / "friends")
+    with refused("neighbors must be none where edges have attributes, which samples do not have"):
+        trained(friends, tmp_path / "run", neighbors=(2, 2))
+    assert not (tmp_path / "run").exists()
+    trained(friends, tmp_path / "run", neighbors=(2, 2), edge_attributes=False, epochs=1)

@@ -13,7 +13,7 @@ from hkconv.data.neighbor_sampling import sampler_name
 from hkconv.data.preparation import write_out
 from hkconv.engine.settings import Settings
 from hkconv.errors import InputError
-from hkconv.models import GCN, MLP, create
+from hkconv.models import GCN, MLP, create, find
 from hkconv.tasks.building import model_config
 from hkconv.tasks.fitting import fit
 from hkconv.tasks.metrics import mean_average_precision, mean_roc_auc
@@ -294,6 +294,38 @@ def test_other_systems_have_the_mean_attributes_of_incoming_edges_as_features(mo
         means = [graph.edge_attr[graph.edge_index[1] == node].mean(0) for node in range(graph.num_nodes)]
         x, batch = torch.cat([graph.x, torch.stack(means)], dim=1), torch.zeros(graph.num_nodes).long()
         torch.testing.assert_close(logits, model(x, graph.edge_index, batch=batch, batch_size=1)[0])
+
+
+@pytest.mark.parametrize(
+    "name", ["hkn", "hkn-flat", "gcn", "gat", "graphsage", "gin", "mlp", "gcnii", "hgcn", "acm-gcn"]
+)
+def test_attributes_of_edges_reach_the_networks_of_a_node_task(tree, name, dtype):
+    """As an input of those that read them, else as the mean over the incoming edges of a node beside its features."""
+    graph = tree.graph.clone()
+    graph.edge_attr = torch.rand(graph.edge_index.size(1), 2)
+    given = {}
+    if getattr(find(name), "uses_edge_weight", True):
+        graph.edge_weight = torch.rand(graph.edge_index.size(1))
+        given["edge_weight"] = graph.edge_weight.to(dtype)
+    dataset = replace(tree, graph=graph)
+    model = create(name, **model_config(make_recipe(models=[name], hidden_dim=8), name, dataset)).to(dtype).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    task = make_task(dataset, dataset.splits[0], next(model.parameters()))
+    x, attr = graph.x.to(dtype), graph.edge_attr.to(dtype)
+    if model.reads_edges:
+        given["edge_attr"] = attr
+    else:
+        sums = torch.zeros(len(x), 2, dtype=dtype).index_add(0, graph.edge_index[1], attr)
+        x = torch.cat([x, sums / graph.edge_index[1].bincount(minlength=len(x)).clamp(min=1)[:, None]], dim=1)
+    expected = model(x, graph.edge_index, **given)
+    found, _ = task.answers(model, "test")
+    torch.testing.assert_close(found, expected[dataset.splits[0].test], rtol=1e-4, atol=1e-4)
+    graph.edge_attr = torch.rand(graph.edge_index.size(1), 2)
+    other, _ = make_task(dataset, dataset.splits[0], next(model.parameters())).answers(model, "test")
+    assert not torch.allclose(found, other, atol=1e-5)
+    (batch,) = task.batches()
+    assert task.loss(model, batch).isfinite()
 
 
 def test_a_node_without_edges_has_attributes_of_zero():

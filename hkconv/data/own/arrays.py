@@ -20,7 +20,7 @@ NAMES = "iufUS"
 # As the archives of Platonov et al. (2023) call them; their edges are rows.
 OTHER_NAMES = {"node_features": "x", "node_labels": "y"}
 MASKS = tuple(f"{part}_mask{end}" for part in ("train", "val", "test") for end in ("", "s"))
-KNOWN = ("x", "edge_index", "edges", "edge_weight", "y", "ids", *OTHER_NAMES, *MASKS)
+KNOWN = ("x", "edge_index", "edges", "edge_weight", "edge_attr", "y", "ids", *OTHER_NAMES, *MASKS)
 
 
 def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
@@ -28,7 +28,7 @@ def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
 
     Args:
         arrays: ``x`` (N, F) of numbers, ``edge_index`` (2, E) of whole numbers and, if edges have weights,
-            ``edge_weight`` (E,).
+            ``edge_weight`` (E,), if they have attributes ``edge_attr`` (E, D) or (E,).
         place: how an error calls the arrays.
 
     Returns:
@@ -51,6 +51,8 @@ def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
     graph = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(np.ascontiguousarray(edges, dtype=np.int64)))
     if "edge_weight" in arrays:
         graph.edge_weight = torch.from_numpy(_weights(arrays["edge_weight"], edges.shape[1], place))
+    if "edge_attr" in arrays:
+        graph.edge_attr = torch.from_numpy(_attributes(arrays["edge_attr"], edges.shape[1], place))
     return graph
 
 
@@ -111,6 +113,14 @@ def _weights(values: np.ndarray, count: int, place: str) -> np.ndarray:
     return weights
 
 
+def _attributes(values: np.ndarray, count: int, place: str) -> np.ndarray:
+    owner = f"edge_attr of {place}"
+    attributes = finite_numbers(values[:, None] if values.ndim == 1 else values, owner, dims=2)
+    if len(attributes) != count or not attributes.shape[1]:
+        raise InputError(f"{owner} must have a row of numbers for each of {count} edges, got {_what(values)}")
+    return attributes
+
+
 def _what(values: np.ndarray) -> str:
     return f"{values.dtype} of shape {values.shape}"
 
@@ -120,8 +130,9 @@ def read_archive(path: Path) -> OwnGraphs:
 
     Args:
         path: an ``.npz`` file with ``x`` (N, F), ``edge_index`` (2, E) or ``edges`` (E, 2) and, where there are some,
-            ``y`` (N,), whole numbers, negative where unknown, or names; ``edge_weight`` (E,); ``ids`` (N,);
-            ``train_mask``, ``val_mask`` and ``test_mask``, (N,) or (S, N) for S splits. Other arrays are not read.
+            ``y`` (N,), whole numbers, negative where unknown, or names; ``edge_weight`` (E,); ``edge_attr``
+            (E, D); ``ids`` (N,); ``train_mask``, ``val_mask`` and ``test_mask``, (N,) or (S, N) for S splits. Other
+            arrays are not read.
 
     Returns:
         The graph.

@@ -105,12 +105,14 @@ def encode(table: ColumnTable, features: Sequence[Feature], missing: str = MEAN)
     )
 
 
-def describe_features(table: ColumnTable, features: Sequence[Feature], missing: str) -> tuple[str, ...]:
-    """Notes on how the columns of a table were taken, a sentence each."""
+def describe_features(
+    table: ColumnTable, features: Sequence[Feature], missing: str, known: str = "the training rows"
+) -> tuple[str, ...]:
+    """Notes on how the columns of a table were taken, a sentence each; ``known`` names the rows of means."""
     notes = []
     gaps = _count_missing(table, [feature for feature in features if feature.width])
     if gaps:
-        filled = "a category of their own" if missing == CATEGORY else "the mean of the training rows"
+        filled = "a category of their own" if missing == CATEGORY else f"the mean of {known}"
         notes.append(f"missing values: {gaps}; they count as {filled}")
     unused = {feature.name: table.known_texts(feature.name) for feature in features if not feature.width}
     names = [name for name, cells in unused.items() if any(cells)]

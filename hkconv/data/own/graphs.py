@@ -28,6 +28,7 @@ class OwnGraphs:
         notes: on how the columns were taken, a sentence each.
         metric: that the labels are scored by.
         questions: the names of yes-or-no questions, or of the number; none of classes.
+        edge_features: the columns that ``edge_attr`` was made of; None where it was there as it is, or is not.
     """
 
     place: str
@@ -43,6 +44,7 @@ class OwnGraphs:
     notes: tuple[str, ...] = ()
     metric: str = ACCURACY
     questions: tuple[str, ...] = ()
+    edge_features: tuple[Feature, ...] | None = None
 
     @property
     def num_features(self) -> int:
@@ -57,13 +59,20 @@ class OwnGraphs:
         return [is_number for feature in self.features for is_number in feature.are_numbers]
 
     @property
+    def num_edge_features(self) -> int | None:
+        """Number of attributes of an edge that are numbers; None where edges have none, or categories of bonds."""
+        attributes = self.graphs[0].edge_attr
+        return None if attributes is None or self.num_edge_columns is not None else attributes.size(1)
+
+    @property
     def is_weighted(self) -> bool:
         """True if the edges have weights."""
         return self.graphs[0].edge_weight is not None
 
     def graphs_digest(self) -> str:
         """Changes with any feature, edge, weight or name."""
-        tensors = [graph[key] for graph in self.graphs for key in ("x", "edge_index", "edge_weight") if key in graph]
+        keys = ["x", "edge_index", "edge_weight", *([] if self.num_edge_features is None else ["edge_attr"])]
+        tensors = [graph[key] for graph in self.graphs for key in keys if key in graph]
         return _digest(self.ids, tensors)
 
     def answers_digest(self) -> str:

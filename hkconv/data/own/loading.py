@@ -28,7 +28,13 @@ from hkconv.data.own.arrays import read_archive
 from hkconv.data.own.features import Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.labels import QUESTION_METRIC, label_numbers
-from hkconv.data.own.node_tables import EDGES_KIND, graph_of_names, read_edge_table, read_node_tables
+from hkconv.data.own.node_tables import (
+    EDGES_KIND,
+    graph_of_names,
+    read_edge_table,
+    read_node_tables,
+    unused_attributes,
+)
 from hkconv.data.own.saved_graphs import read_saved_graphs
 from hkconv.data.own.schema import Schema
 from hkconv.data.own.smiles_tables import read_smiles_table
@@ -36,7 +42,7 @@ from hkconv.data.own.tables import SUFFIXES as TABLES
 from hkconv.data.own.tables import find_table, read_table
 from hkconv.data.own.tu_folders import find_edges_file, read_tu_folder
 from hkconv.data.preparation import direct_edges, prepare_features
-from hkconv.data.scaling import Scaling, mean_and_deviation
+from hkconv.data.scaling import Scaling, learn_scaling, mean_and_deviation
 from hkconv.data.split_files import PART_NAMES, check_split_file, read_splits
 from hkconv.data.splits import link_splits, stratified_splits
 from hkconv.errors import InputError
@@ -65,13 +71,18 @@ def check_own(path: str, root: str | os.PathLike[str] | None, protocol: str = CL
         raise InputError(f"data is the folder of named datasets, but {path} is own data: leave it out")
 
 
-def read_own(path: Path, features: Sequence[Feature] | None = None, missing: str = MEAN) -> OwnGraphs:
+def read_own(
+    path: Path,
+    features: Sequence[Feature] | None = None,
+    missing: str = MEAN,
+    edge_features: Sequence[Feature] | None = None,
+) -> OwnGraphs:
     """Read own data of any kind.
 
     Args:
         path: a folder with ``nodes`` and ``edges`` or in TU format, or a file ``.pt``, ``.npz``, ``.csv`` or
             ``.parquet``.
-        features: the columns that a model was trained on; learned from the data, if left out.
+        features, edge_features: the columns that a model was trained on; learned from the data, if left out.
         missing: see :func:`~hkconv.data.own.features.encode`.
 
     Returns:
@@ -79,7 +90,7 @@ def read_own(path: Path, features: Sequence[Feature] | None = None, missing: str
     """
     if os.path.isdir(path):
         if find_table(path, "nodes") is not None or find_table(path, "edges") is not None:
-            return read_node_tables(path, features, missing)
+            return read_node_tables(path, features, missing, edge_features)
         if find_edges_file(path) is not None:
             return read_tu_folder(path, features, missing)
         raise InputError(
@@ -192,6 +203,9 @@ def load_own(
         notes=own.notes,
         metric=own.metric,
         targets=_targets(own, cast(list[Split], splits)) if own.metric == R2 else None,
+        edge_features=own.edge_features,
+        num_edge_features=own.num_edge_features,
+        edge_scaling=_edge_scaling(own, preparation),
     )
     return _dataset(own, schema, splits, preparation)
 
@@ -249,9 +263,11 @@ def read_like(path: str | os.PathLike[str], schema: Schema, missing: str = MEAN)
     """
     path = Path(os.path.expanduser(path))
     # Without a scaling nothing is known to stand for a missing value.
-    own = read_own(path, schema.features, ERROR if schema.scalings is None else missing)
+    own = read_own(path, schema.features, ERROR if schema.scalings is None else missing, schema.edge_features)
     if schema.task == "link" and own.task == "node":
         own = _for_links(own)
+    if schema.num_edge_features is None and own.edge_features is None and own.num_edge_features is not None:
+        own = _without_attributes(own)
     if (own.kind, own.task) != (schema.kind, schema.task):
         raise InputError(
             f"{path} holds {own.kind} for the {own.task} task, but trained on were {schema.kind} for the "
@@ -263,15 +279,19 @@ def read_like(path: str | os.PathLike[str], schema: Schema, missing: str = MEAN)
     if own.is_weighted != schema.is_weighted:
         which = ("without", "with") if schema.is_weighted else ("with", "without")
         raise InputError(f"the edges of {path} are {which[0]} weights, but those trained on were {which[1]}")
+    if own.num_edge_features != schema.num_edge_features:
+        found, wanted = own.num_edge_features or "no", schema.num_edge_features or "none"
+        raise InputError(f"edges of {path} have {found} attributes, but {wanted} were trained on")
     return own
 
 
-def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
+def prepared_graphs(own: OwnGraphs, preparation: DataOptions, edge_scaling: Scaling | None = None) -> list[Data]:
     """The graphs as a model sees them.
 
     Args:
         own: as they were read; left as they are.
         preparation: what is done to them.
+        edge_scaling: of the attributes of edges, if they have one.
 
     Returns:
         Copies, without labels.
@@ -280,6 +300,8 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
     for graph in own.graphs:
         graph = graph.clone()
         graph.edge_attr = graph.edge_attr if preparation.edge_attributes else None
+        if graph.edge_attr is not None and edge_scaling is not None:
+            graph.edge_attr = edge_scaling(graph.edge_attr)
         direct_edges(graph, preparation.direction)
         graph.x = prepare_features(
             graph.x,
@@ -294,7 +316,19 @@ def prepared_graphs(own: OwnGraphs, preparation: DataOptions) -> list[Data]:
 
 def _for_links(own: OwnGraphs) -> OwnGraphs:
     """The same graph without what says nothing of its links."""
-    return replace(own, task="link", labels=[""] * len(own.ids), splits=None, metric=ACCURACY, questions=())
+    own = replace(own, task="link", labels=[""] * len(own.ids), splits=None, metric=ACCURACY, questions=())
+    if own.num_edge_features is None:
+        return own
+    names = ["edge_attr"] if own.edge_features is None else [feature.name for feature in own.edge_features]
+    return replace(_without_attributes(own), notes=(*own.notes, unused_attributes(names)))
+
+
+def _without_attributes(own: OwnGraphs) -> OwnGraphs:
+    """The same graphs without attributes of edges."""
+    graphs = [graph.clone() for graph in own.graphs]
+    for graph in graphs:
+        graph.edge_attr = None
+    return replace(own, graphs=graphs)
 
 
 def _check_both_ways(preparation: DataOptions) -> None:
@@ -344,6 +378,14 @@ def _scalings(
     return learn_scalings(own.task, prepared_graphs(own, preparation), splits, scale, own.are_numbers)
 
 
+def _edge_scaling(own: OwnGraphs, preparation: DataOptions) -> Scaling | None:
+    """The scaling of attributes of edges from tables, learned from all edges: a model sees every one in training."""
+    if own.edge_features is None or own.num_edge_features is None:
+        return None
+    are_numbers = [is_number for feature in own.edge_features for is_number in feature.are_numbers]
+    return learn_scaling(own.graphs[0].edge_attr, preparation.scale or STANDARD, are_numbers)
+
+
 def _targets(own: OwnGraphs, splits: Sequence[Split]) -> tuple[tuple[float, float], ...]:
     """The mean and the deviation of the numbers to train on, for each split."""
     values = label_numbers(own.labels, own.metric, own.questions)
@@ -367,7 +409,7 @@ def _in_order(split: Split) -> Split:
 def _dataset(
     own: OwnGraphs, schema: Schema, splits: Sequence[Split | LinkSplit], preparation: DataOptions
 ) -> OwnDataset:
-    graphs = prepared_graphs(own, preparation)
+    graphs = prepared_graphs(own, preparation, schema.edge_scaling)
     if schema.scalings is not None:
         splits = [replace(split, scaling=scaling) for split, scaling in zip(splits, schema.scalings, strict=True)]
     labels = label_numbers(own.labels, own.metric, schema.classes)

@@ -1,6 +1,7 @@
 """One graph from two tables: ``nodes`` with a name, features, labels and a split, and ``edges`` between the names."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +24,21 @@ NODE_COLUMNS = ("id", "label", "target", "split")
 EDGE_COLUMNS = ("source", "target", "weight")
 
 
-def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, missing: str = MEAN) -> OwnGraphs:
+def read_node_tables(
+    folder: Path,
+    features: Sequence[Feature] | None = None,
+    missing: str = MEAN,
+    edge_features: Sequence[Feature] | None = None,
+) -> OwnGraphs:
     """Read ``nodes.csv`` and ``edges.csv``, or the same as Parquet.
 
     Args:
-        folder: with ``edges`` (``source``, ``target``, names from ``id``; ``weight`` if edges have one) and ``nodes``
-            (``id``; labels, see :func:`~hkconv.data.own.labels.read_labels`, and ``split`` if known; every other column
-            is a feature). With ``edges`` alone, see
-            :func:`read_edge_table`.
+        folder: with ``edges`` (``source``, ``target``, names from ``id``; ``weight`` if edges have one; every other
+            column is an attribute) and ``nodes`` (``id``; labels, see :func:`~hkconv.data.own.labels.read_labels`, and
+            ``split`` if known; every other column is a feature). With ``edges`` alone, see :func:`read_edge_table`.
         features: the columns that a model was trained on; learned from the table, if left out.
         missing: see :func:`~hkconv.data.own.features.encode`.
+        edge_features: the attributes of edges that a model was trained on, beside ``features``.
 
     Returns:
         The graph, its edges as they are listed.
@@ -50,10 +56,14 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, mi
         features = learn_features(nodes, names, missing=missing)
         if not any(feature.width for feature in features):
             raise InputError(f"{nodes.path} has no features: {'; '.join(describe_features(nodes, features, missing))}")
+        edge_features = learn_features(edges, _attributes(edges), missing=missing)
     else:
         nodes.refuse_others(*known, *(feature.name for feature in features))
+        edges.refuse_others(*EDGE_COLUMNS, *(feature.name for feature in edge_features or ()))
     edge_index, weight = read_edges(edges, {name: number for number, name in enumerate(ids)})
     graph = Data(x=encode(nodes, features, missing), edge_index=edge_index)
+    if any(feature.width for feature in edge_features or ()):
+        graph.edge_attr = encode(edges, edge_features or (), missing)
     if weight is not None:
         graph.edge_weight = weight
     labels = read_labels(nodes)
@@ -66,9 +76,13 @@ def read_node_tables(folder: Path, features: Sequence[Feature] | None = None, mi
         labels.words,
         split_of_column(nodes, labels),
         tuple(features),
-        notes=describe_features(nodes, features, missing),
+        notes=(
+            *describe_features(nodes, features, missing),
+            *(f"edges: {note}" for note in describe_features(edges, edge_features or (), missing, "all edges")),
+        ),
         metric=labels.metric,
         questions=labels.names,
+        edge_features=tuple(edge_features) if edge_features else None,
     )
 
 
@@ -85,7 +99,18 @@ def read_edge_table(table: ColumnTable) -> OwnGraphs:
     ends = zip(table.filled_texts("source"), table.filled_texts("target"))
     ids = list(dict.fromkeys(name for pair in ends for name in pair))
     edge_index, _ = read_edges(table, {name: number for number, name in enumerate(ids)})
-    return graph_of_names(str(table.path), edge_index, ids)
+    own = graph_of_names(str(table.path), edge_index, ids)
+    return own if not (names := _attributes(table)) else replace(own, notes=(unused_attributes(names),))
+
+
+def unused_attributes(names: Sequence[str]) -> str:
+    """Note on columns of edges that links do not use."""
+    return f"links have no attributes, not used: {', '.join(names)}"
+
+
+def _attributes(edges: ColumnTable) -> list[str]:
+    """The names of the columns that are attributes of edges."""
+    return [name for name in edges.columns if name not in EDGE_COLUMNS]
 
 
 def graph_of_names(place: str, edge_index: Tensor, ids: list[str]) -> OwnGraphs:
@@ -109,14 +134,13 @@ def read_edges(edges: ColumnTable, numbers: Mapping[str, int]) -> tuple[Tensor, 
     """The edges that a table lists.
 
     Args:
-        edges: with ``source`` and ``target``, names of nodes, and ``weight`` if edges have one.
+        edges: with ``source`` and ``target``, names of nodes, and ``weight`` if edges have one; others are left out.
         numbers: of the nodes, by name.
 
     Returns:
         (2, E) int64 numbers, and (E,) float32 weights or None.
     """
     edges.require("source", "target")
-    edges.refuse_others(*EDGE_COLUMNS)
     ends = []
     for column in ("source", "target"):
         names = edges.filled_texts(column)

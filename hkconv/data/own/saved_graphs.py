@@ -33,7 +33,7 @@ ALLOWED = {
     *(f"{kind.__module__} {kind.__name__}" for kind in GRAPH_CLASSES),
 }
 MASKS = tuple(f"{name}_mask" for name in PART_NAMES)
-GRAPH_ARRAYS = ("x", "edge_index", "edge_weight")
+GRAPH_ARRAYS = ("x", "edge_index", "edge_weight", "edge_attr")
 
 
 def read_saved_graphs(path: Path) -> OwnGraphs:
@@ -41,7 +41,8 @@ def read_saved_graphs(path: Path) -> OwnGraphs:
 
     Args:
         path: a file that ``torch.save`` made of one PyG ``Data`` (node task) or of a list of them (graph task). What
-            is read are ``x``, ``edge_index``, ``edge_weight``, ``y``, ``ids`` and the three masks, and nothing else.
+            is read are ``x``, ``edge_index``, ``edge_weight``, ``edge_attr``, ``y``, ``ids`` and the three masks, and
+            nothing else.
 
     Returns:
         The graphs.
@@ -102,7 +103,13 @@ def _many_graphs(saved: list[Data], place: str) -> OwnGraphs:
             raise InputError(f"{owner} has {graphs[-1].x.size(1)} features, but graph 0 has {graphs[0].x.size(1)}")
         if ("edge_weight" in graphs[-1]) != ("edge_weight" in graphs[0]):
             raise InputError(f"{owner} and graph 0 must both have an edge_weight, or neither")
+        if _width(graphs[-1]) != _width(graphs[0]):
+            raise InputError(f"{owner} and graph 0 must have as many columns of edge_attr, or both none")
     return OwnGraphs(place, KIND, "graph", graphs, ids_of_array(np.array(ids), len(ids), place), labels)
+
+
+def _width(graph: Data) -> int | None:
+    return None if graph.edge_attr is None else graph.edge_attr.size(1)
 
 
 def _arrays(saved: Data, names: tuple[str, ...], place: str) -> dict[str, np.ndarray]:

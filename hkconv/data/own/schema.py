@@ -33,6 +33,9 @@ class Schema:
         notes: on how the columns were taken.
         metric: that the labels are scored by.
         targets: the mean and the deviation of the numbers to train on, for each split; None of other labels.
+        edge_features: the columns that attributes of edges were made of; None where there were no tables.
+        num_edge_features: number of attributes of an edge; None where edges have none, or categories of bonds.
+        edge_scaling: of the attributes of edges; None where a model sees them as they are.
     """
 
     name: str
@@ -49,6 +52,9 @@ class Schema:
     notes: tuple[str, ...] = ()
     metric: str = ACCURACY
     targets: tuple[tuple[float, float], ...] | None = None
+    edge_features: tuple[Feature, ...] | None = None
+    num_edge_features: int | None = None
+    edge_scaling: Scaling | None = None
 
     @property
     def num_logits(self) -> int | None:
@@ -84,21 +90,30 @@ def schema_of_dict(values: Mapping[str, Any], place: str) -> Schema:
         raise InputError(f"{place} is damaged: 'classes' must be a list of names, {least} at least")
     if (targets is not None) != (metric == R2) or not (targets is None or _are_targets(targets)):
         raise InputError(f"{place} is damaged: 'targets' must be a mean and a deviation for each split")
-    features = values.get("features")
-    if features is not None and not (isinstance(features, list) and all(map(_is_feature, features))):
-        raise InputError(f"{place} is damaged: 'features' must be a list of names and categories")
+    for key in ("features", "edge_features"):
+        columns = values.get(key)
+        if columns is not None and not (isinstance(columns, list) and all(map(_is_feature, columns))):
+            raise InputError(f"{place} is damaged: {key!r} must be a list of names and categories")
     scalings, notes = values.get("scalings"), values.get("notes", [])
     width = values["num_features"]
     if scalings is not None and not (
         isinstance(scalings, list) and scalings and all(_is_scaling(entry, width) for entry in scalings)
     ):
         raise InputError(f"{place} is damaged: 'scalings' must be a list of numbers for each of {width} features")
+    edge_width, edge_scaling = values.get("num_edge_features"), values.get("edge_scaling")
+    if type(edge_width) not in (int, type(None)) or not (
+        edge_scaling is None or (edge_width and _is_scaling(edge_scaling, edge_width))
+    ):
+        raise InputError(f"{place} is damaged: 'edge_scaling' must be a list of numbers for each attribute of an edge")
     if not _are_names(notes):
         raise InputError(f"{place} is damaged: 'notes' must be a list of sentences")
     return Schema(
         **{key: values[key] for key in _KINDS if key != "classes"},
         classes=tuple(values["classes"]),
-        features=None if features is None else tuple(map(_feature, features)),
+        features=_features(values.get("features")),
+        edge_features=_features(values.get("edge_features")),
+        num_edge_features=edge_width,
+        edge_scaling=None if edge_scaling is None else _scaling(edge_scaling),
         scalings=None if scalings is None else tuple(map(_scaling, scalings)),
         notes=tuple(notes),
         metric=metric,
@@ -141,6 +156,10 @@ def _feature(value: dict[str, Any]) -> Feature:
     categories = value.get("categories")
     others = {key: value[key] for key in ("kind", "date_format", "has_missing") if key in value}
     return Feature(value["name"], None if categories is None else tuple(categories), **others)
+
+
+def _features(values: list[dict[str, Any]] | None) -> tuple[Feature, ...] | None:
+    return None if values is None else tuple(map(_feature, values))
 
 
 def _is_scaling(value: Any, width: int) -> bool:

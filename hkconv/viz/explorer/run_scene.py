@@ -101,11 +101,11 @@ class _Seen:
 def _look(model: HyperbolicNetwork, dataset: Dataset, split: Split | LinkSplit) -> _Seen:
     if isinstance(dataset, GraphDataset):
         return _look_at_graphs(model, dataset, split)
-    x = moved(dataset.graph, next(model.parameters()), split.scaling).x
+    graph = moved(dataset.graph, next(model.parameters()), split.scaling)
     if isinstance(dataset, LinkDataset):
         edges = cast(LinkSplit, split).message_edges
-        return _Seen(model.layer_points(x, edges), dataset.graph.y, None, edges)
-    points = model.layer_points(x, dataset.graph.edge_index, dataset.graph.edge_weight)
+        return _Seen(model.layer_points(graph.x, edges), dataset.graph.y, None, edges)
+    points = model.layer_points(**graph_inputs(model, graph, (None, None), graph.x.dtype))
     if dataset.metric != ACCURACY:
         return _Seen(points, None, None, dataset.graph.edge_index)
     predictions = model.read_layers(points, None, None, None).argmax(1)

@@ -38,6 +38,9 @@ def test_graph():
         ({"edge_index": np.array([[0], [2**64 - 1]], dtype=np.uint64)}, "but column 0 is (0, 18446744073709551615)"),
         ({"edge_weight": np.ones(3)}, "edge_weight of g must have a weight for each of 2 edges, got 3"),
         ({"edge_weight": np.array([1, -2])}, "edge_weight of g must be at least 0, but row 1 is -2"),
+        ({"edge_attr": np.ones((3, 2))}, "edge_attr of g must have a row of numbers for each of 2 edges, got float64"),
+        ({"edge_attr": np.ones((2, 0))}, "edge_attr of g must have a row of numbers for each of 2 edges, got float64"),
+        ({"edge_attr": np.array([[1], [np.nan]])}, "edge_attr of g must be finite numbers, but row 1, column 0 is nan"),
         ({"edge_weight": np.array([1, np.inf])}, "edge_weight of g must be finite numbers, but row 1 is inf"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from own_files import write_houses, write_people
+from own_files import write_friends, write_houses, write_people
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset
@@ -281,3 +281,52 @@ def test_what_is_to_be_predicted_is_told(tmp_path):
     assert info.classes == 2 and notes[1] == "yes-or-no questions: is big, has garden"
     assert "81 numbers to predict, scored by R2" in repr(load_own(tmp_path / "a"))
     assert "2 yes-or-no questions, scored by ROC-AUC" in repr(load_own(tmp_path / "b"))
+
+
+def test_attributes_of_edges_are_standardized_over_all_edges(tmp_path):
+    folder = write_friends(tmp_path / "friends")
+    dataset = load_own(folder, num_splits=1, preparation=DataOptions(direction="in"))
+    raw = read_own(folder).graphs[0].edge_attr
+    assert dataset.edge_dim == 3 and torch.equal(dataset.graph.edge_attr[:, :2], raw[:, :2])
+    years, missing = dataset.graph.edge_attr[:, 2].double(), raw[:, 2].isnan()
+    assert missing.any() and (years[missing].abs() < 1e-6).all()
+    assert years[~missing].mean().item() == pytest.approx(0, abs=1e-5)
+    assert years[~missing].std(correction=0).item() == pytest.approx(1, abs=1e-5)
+    plain = load_own(folder, preparation=DataOptions(direction="in", scale="none")).graph.edge_attr
+    torch.testing.assert_close(plain[~missing], raw[~missing])
+    assert load_own(folder, preparation=DataOptions(edge_attributes=False)).edge_dim is None
+
+
+def test_attributes_of_edges_are_loaded_again_and_changed_ones_refused(tmp_path):
+    folder = write_friends(tmp_path / "friends")
+    dataset = load_own(folder, num_splits=1)
+    (tmp_path / "splits.npz").write_bytes(write_masks(dataset.splits, 80))
+    schema = schema_of_dict(json.loads(json.dumps(dataset.schema.as_dict())), "data.json")
+    assert schema == dataset.schema and schema.edge_scaling is not None and schema.num_edge_features == 3
+    again = load_again(folder, schema, tmp_path / "splits.npz", DataOptions())
+    assert torch.equal(again.graph.edge_attr, dataset.graph.edge_attr)
+    (folder / "edges.csv").write_text((folder / "edges.csv").read_text().replace("friend", "rival", 1))
+    with refused("have changed since they were trained on: other features, edges or ids"):
+        load_again(folder, schema, tmp_path / "splits.npz", DataOptions())
+
+
+def test_links_leave_attributes_of_edges_out(tmp_path):
+    folder = write_friends(tmp_path / "friends")
+    dataset = load_own(folder, task="link", num_splits=1)
+    assert "links have no attributes, not used: kind, years" in dataset.schema.notes
+    assert dataset.graph.edge_attr is None and read_like(folder, dataset.schema).task == "link"
+
+
+def test_attributes_of_edges_in_arrays_are_taken_as_they_are(tmp_path):
+    arrays = {"edge_index": np.array([[0, 1], [1, 2]]), "y": np.array([0, 1] * 5), "x": np.ones((10, 3))}
+    np.savez(tmp_path / "a.npz", edge_attr=np.array([[100, 1], [200, 2]]), **arrays)
+    np.savez(tmp_path / "b.npz", edge_attr=np.array([5.0, 6.0]), **arrays)
+    np.savez(tmp_path / "c.npz", **arrays)
+    found = {name: load_own(tmp_path / f"{name}.npz", preparation=DataOptions(direction="in")) for name in "abc"}
+    assert found["a"].graph.edge_attr.tolist() == [[100, 1], [200, 2]]
+    assert found["b"].graph.edge_attr.tolist() == [[5], [6]] and found["c"].edge_dim is None
+    with refused("edges of") as caught:
+        read_like(tmp_path / "b.npz", found["a"].schema)
+    assert "b.npz have 1 attributes, but 2 were trained on" in str(caught.value)
+    # A run that knew no attributes leaves them out.
+    assert read_like(tmp_path / "a.npz", found["c"].schema).graphs[0].edge_attr is None

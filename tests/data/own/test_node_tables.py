@@ -1,6 +1,8 @@
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pytest
 from fuzzing import fuzzed
@@ -97,8 +99,8 @@ def test_a_graph_without_edges_labels_and_weights(folder):
         ("edges.csv", "source\nana\n", "edges.csv, line 1, column target is missing"),
         (
             "edges.csv",
-            "source,target,kind\nana,bob,x\n",
-            "edges.csv, line 1, column kind is unknown; columns are source",
+            "source,target,years\nana,bob,1\nana,7,long\n",
+            "edges.csv, line 3, column years: 'long' is no number, but other cells of the column are",
         ),
         ("edges.csv", EDGES + "ana,eve,1\n", "edges.csv, line 5, column target: no node has the id 'eve'"),
         ("edges.csv", EDGES + ",ana,1\n", "edges.csv, line 5, column source is empty"),
@@ -147,3 +149,53 @@ def test_whatever_the_cells_hold_only_input_errors_come_out(tmp_path, nodes, edg
         assert str(folder) in str(error)
         return
     assert graph.x.isfinite().all() and bool((graph.edge_index < len(graph.x)).all())
+
+
+KNOWN = "source,target,kind,years,weight\nana,bob,friend,2.5,1\n7,ana,rival,,2\n7,bob,friend,4,0.5\nbob,7,friend,1,1\n"
+
+
+def test_other_columns_of_edges_are_their_attributes(folder):
+    (folder / "edges.csv").write_text(KNOWN)
+    own = read_node_tables(folder)
+    assert own.edge_features == (Feature("kind", ("friend", "rival")), Feature("years"))
+    expected = [[1, 0, 2.5], [0, 1, math.nan], [1, 0, 4], [1, 0, 1]]
+    np.testing.assert_array_equal(own.graphs[0].edge_attr, np.array(expected, dtype=np.float32))
+    assert own.graphs[0].edge_weight.tolist() == [1, 2, 0.5, 1] and own.num_edge_features == 3
+    assert own.notes == ("edges: missing values: years 1; they count as the mean of all edges",)
+    with pytest.raises(InputError, match=r"edges\.csv: values are missing in years 1"):
+        read_node_tables(folder, missing="error")
+    told = read_node_tables(folder, missing="category").graphs[0].edge_attr
+    assert told.shape == (4, 4) and told[:, -1].tolist() == [0, 1, 0, 0]
+
+
+def test_attributes_of_edges_are_read_as_those_that_were_trained_on(folder):
+    (folder / "edges.csv").write_text(KNOWN)
+    own = read_node_tables(folder)
+    (folder / "edges.csv").write_text("years,source,kind,target\n1,ana,rival,7\n")
+    again = read_node_tables(folder, own.features, edge_features=own.edge_features)
+    assert again.graphs[0].edge_attr.tolist() == [[0, 1, 1]]
+    for content, message in (
+        ("years,source,target\n1,ana,7\n", "edges.csv, line 1, column kind is missing"),
+        ("years,source,target,kind\n1,ana,7,foe\n", "line 2, column kind: category 'foe' was not there in training"),
+        ("source,target,kind,years,hue\nana,7,rival,1,red\n", "edges.csv, line 1, column hue is unknown"),
+    ):
+        (folder / "edges.csv").write_text(content)
+        with pytest.raises(InputError, match=message):
+            read_node_tables(folder, own.features, edge_features=own.edge_features)
+    with pytest.raises(InputError, match=r"edges\.csv, line 1, column kind is unknown"):
+        read_node_tables(folder, own.features)
+
+
+def test_a_column_of_names_of_edges_is_no_attribute(folder):
+    (folder / "edges.csv").write_text("source,target,comment\nana,bob,met in Rome\n7,ana,a cousin\n")
+    own = read_node_tables(folder)
+    assert own.graphs[0].edge_attr is None and own.num_edge_features is None
+    assert own.notes == ("edges: taken as names, different in nearly every row, not as features: comment",)
+
+
+def test_a_table_of_edges_alone_leaves_their_attributes_out(folder):
+    (folder / "edges.csv").write_text(KNOWN)
+    (folder / "nodes.csv").unlink()
+    own = read_node_tables(folder)
+    assert own.task == "link" and own.graphs[0].edge_attr is None
+    assert own.notes == ("links have no attributes, not used: kind, years",)

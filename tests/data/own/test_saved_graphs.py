@@ -57,6 +57,11 @@ def test_many_graphs(tmp_path):
         ([graph(), torch.ones(1)], "got a list of Data, Tensor"),
         ([graph(), Data(x=torch.ones(1, 2), edge_index=torch.zeros(2, 0).long())], "has 2 features, but graph 0 has 1"),
         ([graph(), graph(edge_weight=torch.ones(2))], "must both have an edge_weight, or neither"),
+        (
+            [graph(edge_attr=torch.ones(2, 1)), graph(edge_attr=torch.ones(2, 2))],
+            "as many columns of edge_attr, or both",
+        ),
+        ([graph(), graph(edge_attr=torch.ones(2, 1))], "graph 0 must have as many columns of edge_attr, or both none"),
         ([graph(ids="a"), graph(ids="a")], "'a' of row 1 was already in row 0"),
         (Data(x=torch.ones(2, 1)), "must hold edge_index, got x"),
         (graph(y=torch.ones(3)), "must be 3 whole numbers or names, got float32"),

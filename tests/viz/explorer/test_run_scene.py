@@ -1,9 +1,10 @@
 import pytest
 import torch
-from own_files import write_houses
+from own_files import write_friends, write_houses
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, LinkDataset, NodeDataset, Split, hierarchy
+from hkconv.data.own.loading import load_own
 from hkconv.data.splits import link_splits
 from hkconv.engine.checkpoint import load_checkpoint, save_checkpoint
 from hkconv.errors import InputError
@@ -209,3 +210,15 @@ def test_nodes_with_numbers_or_answers_have_names_and_no_classes(tmp_path, label
     scene = read_run_scene(tmp_path / RUN)
     assert scene.labels is None and scene.predictions is None and scene.names[3] == "house 3"
     assert all(layer.centers is None for layer in scene.layers) and scene.num_nodes == 90
+
+
+def test_points_of_a_network_that_reads_edges_are_those_of_its_layers(tmp_path):
+    friends, out = write_friends(tmp_path / "friends"), str(tmp_path / RUN)
+    train_run(make_recipe(dataset=str(friends), models=("hkn",), epochs=2, num_splits=1, hidden_dim=4, out=out))
+    model, _ = load_checkpoint(tmp_path / RUN / "hkn/split0-seed0")
+    dataset = load_own(friends, num_splits=1)
+    x = dataset.splits[0].scaling(dataset.graph.x)
+    with torch.no_grad():
+        points = model.layer_points(x, dataset.graph.edge_index, None, dataset.graph.edge_attr)
+    for layer, expected in zip(read_run_scene(tmp_path / RUN).layers, points, strict=True):
+        torch.testing.assert_close(layer.points.float(), expected, rtol=1e-4, atol=1e-4)
