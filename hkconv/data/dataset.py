@@ -335,6 +335,7 @@ class LinkDataset:
         source: where the data came from.
         protocol: how it is divided: ``"clean"``, ``"published"`` or ``"own"``, see :mod:`hkconv.data.protocols`.
         schema: how own data became numbers; None for a dataset of the catalog.
+        ids: what own data call their nodes; None for a dataset of the catalog.
     """
 
     name: str
@@ -343,6 +344,7 @@ class LinkDataset:
     source: str
     protocol: str = CLEAN
     schema: Schema | None = None
+    ids: tuple[str, ...] | None = None
     task: ClassVar[str] = "link"
 
     def __post_init__(self) -> None:

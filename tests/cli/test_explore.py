@@ -55,6 +55,14 @@ def test_own_data_have_their_ids_and_classes_on_the_page_and_in_figures(hkconv):
         assert [tick.get_text() for tick in axes.get_yticklabels()] == ["high", "low", "mid"]
 
 
+def test_links_of_own_data_have_their_ids_on_the_page(hkconv):
+    write_papers(Path("papers"))
+    arguments = ("--task", "link", "--epochs", 1, "--num-splits", 1, "--models", "hkn", "--hidden-dim", 3)
+    assert hkconv("train", "papers", *arguments, "--out", "run").exit_code == 0
+    assert hkconv("explore", "run").exit_code == 0
+    assert '"paper 59"' in Path("explorer.html").read_text()
+
+
 def test_bad_input(hkconv, points):
     assert "nothing to explore: nowhere is neither" in hkconv.fails("explore", "nowhere")
     Path("empty").mkdir()

@@ -416,7 +416,13 @@ def _dataset(
     source = f"own data: {own.place}"
     if own.task == "link":
         return LinkDataset(
-            schema.name, graphs[0], cast(list[LinkSplit], splits), source, protocol=schema.protocol, schema=schema
+            schema.name,
+            graphs[0],
+            cast(list[LinkSplit], splits),
+            source,
+            protocol=schema.protocol,
+            schema=schema,
+            ids=tuple(own.ids),
         )
     divided = cast(list[Split], splits)
     if schema.targets is not None:

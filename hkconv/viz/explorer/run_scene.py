@@ -83,7 +83,7 @@ def network_scene(model: HyperbolicNetwork, dataset: Dataset, result: CellResult
         predictions=seen.predictions,
         parts=None if isinstance(split, LinkSplit) else _parts(split, seen.points[0].size(0)),
         edges=seen.edges,
-        names=None if isinstance(dataset, LinkDataset) else dataset.ids,
+        names=dataset.ids,
         class_names=() if isinstance(dataset, LinkDataset) or dataset.schema is None else dataset.schema.classes,
     )
 
