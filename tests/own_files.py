@@ -155,3 +155,24 @@ def write_friends(folder: Path) -> Path:
     (folder / "nodes.csv").write_text("\n".join(["id,age,label", *rows]) + "\n")
     (folder / "edges.csv").write_text("\n".join(edges) + "\n")
     return folder
+
+
+def write_library(folder: Path) -> Path:
+    """Sixty papers of two classes, thirty authors and ten journals in one table: each type has columns of its own.
+
+    Pages of some papers are missing. Only papers have a class, that of their author's age.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = random.Random(4)
+    rows, edges = ["id,type,age,pages,country,label"], ["source,target"]
+    for number in range(30):
+        rows.append(f"author {number},author,{draw.gauss(30 + 40 * (number % 2), 4):.1f},,,")
+    for number in range(10):
+        rows.append(f"journal {number},journal,,,{draw.choice(['FR', 'JP'])},")
+    for number in range(60):
+        pages = "" if number % 10 == 3 else draw.randrange(4, 40)
+        rows.append(f"paper {number},paper,,{pages},,{('early', 'late')[number % 2]}")
+        edges += [f"author {number % 30},paper {number}", f"journal {draw.randrange(10)},paper {number}"]
+    (folder / "nodes.csv").write_text("\n".join(rows) + "\n")
+    (folder / "edges.csv").write_text("\n".join(edges) + "\n")
+    return folder

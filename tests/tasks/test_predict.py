@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from own_files import write_friends, write_houses, write_papers
+from own_files import write_friends, write_houses, write_library, write_papers
 from pyarrow import parquet
 from torch_geometric.data import Data
 
@@ -512,3 +512,12 @@ def test_samples_of_neighbors_have_no_attributes(tmp_path):
         trained(friends, tmp_path / "run", neighbors=(2, 2))
     assert not (tmp_path / "run").exists()
     trained(friends, tmp_path / "run", neighbors=(2, 2), edge_attributes=False, epochs=1)
+
+
+def test_several_types_of_nodes_in_one_table(tmp_path):
+    """The class of a paper follows from the age of its author, who has none."""
+    library, run = write_library(tmp_path / "library"), tmp_path / "run"
+    summary = trained(library, run, epochs=80, direction="in", hidden_dim=8, dropout=0.0, norm="batch", num_layers=1)
+    assert summary.models[0].test.mean > 0.9 and all(entry.agrees for entry in evaluate_run(run))
+    found = predict_run(run, str(library), device="cpu")
+    assert found.predicted[40:44] == ["early", "late", "early", "late"]

@@ -20,6 +20,9 @@ CATEGORIES_NAMED = 8
 # A text that is different in more of the rows than this is a name.
 SHARE_OF_NAMES = 0.9
 
+# The column of kinds of rows, of which each may have columns of its own.
+TYPE = "type"
+
 BOOLEAN, DATE, UNUSED = "boolean", "date", "unused"
 KINDS = (BOOLEAN, DATE, UNUSED)
 ANSWERS = ({"no": 0.0, "yes": 1.0}, {"false": 0.0, "true": 1.0})
@@ -134,7 +137,7 @@ def sorted_names(names: Collection[str]) -> tuple[str, ...]:
 def _learn(table: ColumnTable, name: str, is_categorical: bool, tells_missing: bool) -> Feature:
     cells = table.known_texts(name)
     known = [cell for cell in cells if cell]
-    has_missing = tells_missing and len(known) < len(cells)
+    has_missing = tells_missing and bool(_gaps(table, name, cells).any())
     if not known:
         return Feature(name, kind=UNUSED)
     if is_categorical:
@@ -203,8 +206,17 @@ def _cells(table: ColumnTable, feature: Feature) -> list[str]:
 
 def _count_missing(table: ColumnTable, features: Sequence[Feature]) -> str:
     """The columns with missing values and how many there are, in words; empty without any."""
-    counts = {feature.name: _cells(table, feature).count("") for feature in features}
+    counts = {feature.name: int(_gaps(table, feature.name, _cells(table, feature)).sum()) for feature in features}
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _gaps(table: ColumnTable, name: str, cells: list[str]) -> np.ndarray:
+    """(N,) which values are missing: not in rows of a type none of which has the column."""
+    is_gap = np.array([not cell for cell in cells], dtype=bool)
+    if name == TYPE or TYPE not in table.columns:
+        return is_gap
+    types = np.array(table.known_texts(TYPE), dtype=str)
+    return is_gap & np.isin(types, types[~is_gap])
 
 
 def _columns(table: ColumnTable, feature: Feature) -> np.ndarray:
@@ -218,7 +230,9 @@ def _columns(table: ColumnTable, feature: Feature) -> np.ndarray:
         own[is_gap] = 0 if feature.has_missing else np.nan
     else:
         own = _numbers(table, feature, cells, is_gap)[:, None]
-    return np.column_stack([own, is_gap.astype(np.float32)]) if feature.has_missing else own
+    if not feature.has_missing:
+        return own
+    return np.column_stack([own, _gaps(table, feature.name, cells).astype(np.float32)])
 
 
 def _numbers(table: ColumnTable, feature: Feature, cells: list[str], is_gap: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from hkconv.data.dataset import (
 from hkconv.data.edge_lists import read_edge_list
 from hkconv.data.options import ACCURACY, BOTH, ERROR, LOG, MEAN, NONE, R2, STANDARD, DataOptions
 from hkconv.data.own.arrays import read_archive
-from hkconv.data.own.features import Feature, sorted_names
+from hkconv.data.own.features import TYPE, Feature, sorted_names
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.labels import QUESTION_METRIC, label_numbers
 from hkconv.data.own.node_tables import (
@@ -375,7 +375,24 @@ def _scalings(
     scale = preparation.scale or _usual_scale(own, preparation)
     if scale == NONE and own.features is None:
         return None
-    return learn_scalings(own.task, prepared_graphs(own, preparation), splits, scale, own.are_numbers)
+    graphs = prepared_graphs(own, preparation)
+    types = _type_columns(own)
+    if own.task != "node" or types is None:
+        return learn_scalings(own.task, graphs, splits, scale, own.are_numbers)
+    x, is_of = graphs[0].x, graphs[0].x[:, types] > 0
+    # Nodes of a type of which none is trained on are seen as neighbors.
+    rows = [(is_of & ~is_of[split.train].any(0)).any(1).index_fill(0, split.train, True) for split in splits]
+    return tuple(learn_scaling(x[chosen], scale, own.are_numbers) for chosen in rows)
+
+
+def _type_columns(own: OwnGraphs) -> slice | None:
+    """The one-hot columns of the types of nodes, None where they have none."""
+    start = 0
+    for feature in own.features or ():
+        if feature.name == TYPE and feature.categories is not None:
+            return slice(start, start + len(feature.categories))
+        start += feature.width
+    return None
 
 
 def _edge_scaling(own: OwnGraphs, preparation: DataOptions) -> Scaling | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data.options import MEAN
-from hkconv.data.own.features import Feature, describe_features, encode, learn_features
+from hkconv.data.own.features import MOST_CATEGORIES, TYPE, Feature, describe_features, encode, learn_features
 from hkconv.data.own.graphs import OwnGraphs
 from hkconv.data.own.labels import is_label, read_labels, split_of_column
 from hkconv.data.own.tables import ColumnTable, find_table, read_table
@@ -53,7 +53,8 @@ def read_node_tables(
     if features is None:
         if not names:
             raise InputError(f"{nodes.path} has no features: at least one column beside {', '.join(NODE_COLUMNS)}")
-        features = learn_features(nodes, names, missing=missing)
+        types = nodes.texts(TYPE) if TYPE in names else []
+        features = learn_features(nodes, names, [TYPE] if len({*types}) <= MOST_CATEGORIES else [], missing)
         if not any(feature.width for feature in features):
             raise InputError(f"{nodes.path} has no features: {'; '.join(describe_features(nodes, features, missing))}")
         edge_features = learn_features(edges, _attributes(edges), missing=missing)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from own_files import write_friends, write_houses, write_people
+from own_files import write_friends, write_houses, write_library, write_people
 from torch_geometric.data import Data
 
 from hkconv.data import GraphDataset, NodeDataset
@@ -330,3 +330,34 @@ def test_attributes_of_edges_in_arrays_are_taken_as_they_are(tmp_path):
     assert "b.npz have 1 attributes, but 2 were trained on" in str(caught.value)
     # A run that knew no attributes leaves them out.
     assert read_like(tmp_path / "a.npz", found["c"].schema).graphs[0].edge_attr is None
+
+
+def test_types_of_nodes_have_columns_of_their_own(tmp_path):
+    """Columns of a type that no training row has are scaled over all rows of that type, the others as ever."""
+    folder = write_library(tmp_path / "library")
+    dataset = load_own(folder, num_splits=2)
+    names = ["author", "journal", "paper", "age", "pages", "FR", "JP"]
+    assert [entry for feature in dataset.schema.features for entry in feature.categories or [feature.name]] == names
+    authors, journals, papers = (torch.arange(*ends) for ends in ((0, 30), (30, 40), (40, 100)))
+    for split in dataset.splits:
+        x = split.scaling(dataset.graph.x).double()
+        assert x.isfinite().all() and torch.equal(x[:, :3], dataset.graph.x[:, :3].double())
+        for rows, column in ((authors, 3), (split.train, 4)):
+            known = x[rows, column][~dataset.graph.x[rows, column].isnan()]
+            assert len(known) >= 25 and known.mean().item() == pytest.approx(0, abs=1e-6)
+            assert known.std(correction=0).item() == pytest.approx(1, abs=1e-6)
+        assert x[papers, 3].abs().max() < 1e-6 and x[authors, 4].abs().max() < 1e-6
+        shares = dataset.graph.x[journals, 5:].double().mean(0)
+        torch.testing.assert_close(x[papers[0], 5:], shares, rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_type_does_not_have_is_not_missing(tmp_path):
+    folder = write_library(tmp_path / "library")
+    assert describe_own(folder)[1][-1] == "missing values: pages 6; they count as the mean of the training rows"
+    with refused("values are missing in pages 6; fill them in"):
+        load_own(folder, preparation=DataOptions(missing="error"))
+    told = load_own(folder, preparation=DataOptions(missing="category"))
+    assert [feature.name for feature in told.schema.features if feature.has_missing] == ["pages"]
+    assert told.graph.x[:, 5].nonzero().flatten().tolist() == list(range(43, 100, 10))
+    (folder / "nodes.csv").write_text((folder / "nodes.csv").read_text().replace("paper,,,", "paper,,7,"))
+    assert load_own(folder, preparation=DataOptions(missing="error")).num_features == 7
