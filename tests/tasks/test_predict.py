@@ -521,3 +521,19 @@ def test_several_types_of_nodes_in_one_table(tmp_path):
     assert summary.models[0].test.mean > 0.9 and all(entry.agrees for entry in evaluate_run(run))
     found = predict_run(run, str(library), device="cpu")
     assert found.predicted[40:44] == ["early", "late", "early", "late"]
+
+
+def test_numbers_and_answers_of_saved_graphs(tmp_path):
+    draw = torch.Generator().manual_seed(0)
+    for labels, metric in (("numbers", "R2"), ("answers", "ROC-AUC")):
+        graphs = []
+        for number in range(40):
+            x = torch.rand(4, 2, generator=draw) + number % 3
+            y = x.mean(0)[None] > 1.5 if labels == "answers" else x.mean()
+            graphs.append(Data(x=x, edge_index=torch.randint(4, (2, 5), generator=draw), y=y.float()))
+        torch.save(graphs, tmp_path / f"{labels}.pt")
+        summary = trained(tmp_path / f"{labels}.pt", tmp_path / labels, epochs=60, residual=True, batch_size=8)
+        found = predict_run(tmp_path / labels, device="cpu")
+        assert found.metric == metric and summary.models[0].test.mean > 0.8
+        heading = as_csv(found).splitlines()[0]
+        assert heading == ("id,p_0,p_1" if labels == "answers" else "id,target") and len(found.ids) == 40

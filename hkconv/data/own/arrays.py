@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import TARGET, Labels, answers, numbers
 from hkconv.data.own.tables import cell_text
 from hkconv.data.split_files import parts_of_masks
 from hkconv.data.untrusted_files import read_arrays
@@ -56,13 +58,33 @@ def graph_of_arrays(arrays: Mapping[str, np.ndarray], place: str) -> Data:
     return graph
 
 
-def labels_of_array(y: np.ndarray, count: int, place: str) -> list[str]:
-    """The names of the classes of ``count`` members, empty where a number is negative or a name is empty."""
-    if y.shape != (count,) or y.dtype.kind not in "biuU":
-        raise InputError(f"y of {place} must be {count} whole numbers or names, got {_what(y)}")
-    if y.dtype.kind == "U":
-        return [cell_text(name) for name in y.tolist()]
-    return ["" if label < 0 else str(int(label)) for label in y.tolist()]
+def labels_of_array(y: np.ndarray, count: int, place: str) -> Labels:
+    """The labels of ``count`` members.
+
+    Args:
+        y: (N,) classes: whole numbers, negative where unknown, or names; (N,) or (N, 1) floats to predict, NaN where
+            unknown; or (N, T) answers to T yes-or-no questions, 0, 1 or NaN.
+        count: N.
+        place: how an error calls the arrays.
+    """
+    shape, kind = y.shape, y.dtype.kind
+    if len(shape) == 2 and shape[0] == count and shape[1] > 0 and kind in NUMBERS:
+        # Of one column that is not of floats these are two classes.
+        if (np.isin(y, (0, 1)) | (y != y)).all() and (shape[1] > 1 or kind == "f"):
+            return answers(y.astype(np.float64), [str(number) for number in range(shape[1])])
+        if shape[1] > 1:
+            raise InputError(f"y of {place} has {shape[1]} columns: they must be answers to questions, 0, 1 or nan")
+        y = y[:, 0]
+    if y.shape != (count,) or kind not in "biufU":
+        raise InputError(f"y of {place} must be {count} numbers or names, got {_what(y)}")
+    if kind == "f":
+        if (np.isin(y, (0, 1)) | np.isnan(y)).all():
+            raise InputError(f"y of {place} are floats of 0 and 1 alone: make them whole numbers, which are classes")
+        finite_numbers(np.nan_to_num(y, nan=0, posinf=np.inf, neginf=-np.inf), f"y of {place}", dims=1)
+        return numbers(y.astype(np.float32), TARGET)
+    if kind == "U":
+        return Labels([cell_text(name) for name in y.tolist()])
+    return Labels(["" if label < 0 else str(int(label)) for label in y.tolist()])
 
 
 def ids_of_array(ids: np.ndarray, count: int, place: str) -> list[str]:
@@ -130,7 +152,7 @@ def read_archive(path: Path) -> OwnGraphs:
 
     Args:
         path: an ``.npz`` file with ``x`` (N, F), ``edge_index`` (2, E) or ``edges`` (E, 2) and, where there are some,
-            ``y`` (N,), whole numbers, negative where unknown, or names; ``edge_weight`` (E,); ``edge_attr``
+            ``y``, see :func:`labels_of_array`; ``edge_weight`` (E,); ``edge_attr``
             (E, D); ``ids`` (N,); ``train_mask``, ``val_mask`` and ``test_mask``, (N,) or (S, N) for S splits. Other
             arrays are not read.
 
@@ -141,10 +163,23 @@ def read_archive(path: Path) -> OwnGraphs:
     place = str(path)
     graph = graph_of_arrays(arrays, place)
     count = graph.num_nodes
-    labels = labels_of_array(arrays["y"], count, place) if "y" in arrays else [""] * count
+    labels = labels_of_array(arrays["y"], count, place) if "y" in arrays else Labels([""] * count)
     ids = ids_of_array(arrays["ids"], count, place) if "ids" in arrays else list(map(str, range(count)))
     splits = parts_of_masks(arrays, count, place) if any(name in arrays for name in MASKS) else None
-    return OwnGraphs(place, KIND, "node", [graph], ids, labels, splits)
+    return graphs_with_labels(place, "node", [graph], ids, labels, splits)
+
+
+def graphs_with_labels(
+    place: str,
+    task: str,
+    graphs: list[Data],
+    ids: list[str],
+    labels: Labels,
+    splits: list[dict[str, Tensor]] | None = None,
+) -> OwnGraphs:
+    """Graphs of arrays with what was found of their labels."""
+    words, metric, names = labels
+    return OwnGraphs(place, KIND, task, graphs, ids, words, splits, metric=metric, questions=names)
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

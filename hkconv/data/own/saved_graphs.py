@@ -17,8 +17,9 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
-from hkconv.data.own.arrays import KIND, graph_of_arrays, ids_of_array, labels_of_array
+from hkconv.data.own.arrays import NUMBERS, graph_of_arrays, graphs_with_labels, ids_of_array, labels_of_array
 from hkconv.data.own.graphs import OwnGraphs
+from hkconv.data.own.labels import Labels
 from hkconv.data.split_files import PART_NAMES, parts_of_masks
 from hkconv.data.untrusted_files import check_pickle
 from hkconv.errors import InputError
@@ -84,20 +85,22 @@ def _one_graph(saved: Data, place: str) -> OwnGraphs:
     graph = graph_of_arrays(_arrays(saved, GRAPH_ARRAYS, place), place)
     count = graph.num_nodes
     known = _arrays(saved, ("y", "ids", *MASKS), place)
-    labels = labels_of_array(known["y"], count, place) if "y" in known else [""] * count
+    labels = labels_of_array(known["y"], count, place) if "y" in known else Labels([""] * count)
     # PyG has a column of a mask for each split, split files have a row.
     masks = {name: known[name].T for name in MASKS if name in known}
     splits = parts_of_masks(masks, count, place) if masks else None
-    return OwnGraphs(place, KIND, "node", [graph], _ids(known, count, place), labels, splits)
+    return graphs_with_labels(place, "node", [graph], _ids(known, count, place), labels, splits)
 
 
 def _many_graphs(saved: list[Data], place: str) -> OwnGraphs:
-    graphs, labels, ids = [], [], []
+    graphs: list[Data] = []
+    labels: list[np.ndarray | None] = []
+    ids: list[str] = []
     for number, found in enumerate(saved):
         owner = f"graph {number} of {place}"
         graphs.append(graph_of_arrays(_arrays(found, GRAPH_ARRAYS, owner), owner))
         known = _arrays(found, ("y", "ids"), owner)
-        labels += labels_of_array(known["y"].reshape(-1), 1, owner) if "y" in known else [""]
+        labels.append(known.get("y"))
         ids += ids_of_array(known["ids"].reshape(-1), 1, owner) if "ids" in known else [str(number)]
         if graphs[-1].x.size(1) != graphs[0].x.size(1):
             raise InputError(f"{owner} has {graphs[-1].x.size(1)} features, but graph 0 has {graphs[0].x.size(1)}")
@@ -105,7 +108,22 @@ def _many_graphs(saved: list[Data], place: str) -> OwnGraphs:
             raise InputError(f"{owner} and graph 0 must both have an edge_weight, or neither")
         if _width(graphs[-1]) != _width(graphs[0]):
             raise InputError(f"{owner} and graph 0 must have as many columns of edge_attr, or both none")
-    return OwnGraphs(place, KIND, "graph", graphs, ids_of_array(np.array(ids), len(ids), place), labels)
+    names = ids_of_array(np.array(ids), len(ids), place)
+    return graphs_with_labels(place, "graph", graphs, names, _labels_of_graphs(labels, place))
+
+
+def _labels_of_graphs(found: list[np.ndarray | None], place: str) -> Labels:
+    """The labels of graphs, each with its ``y``, a class, a number or a row of answers, or None."""
+    known = [y.reshape(-1) for y in found if y is not None]
+    rows = [np.full(known[0].shape, np.nan) if y is None else y.reshape(-1) for y in found] if known else []
+    if any(row.shape != rows[0].shape for row in rows):
+        number = next(number for number, row in enumerate(rows) if row.shape != rows[0].shape)
+        raise InputError(f"y of graph {number} of {place} has {len(rows[number])} entries, but graph 0 {len(rows[0])}")
+    if known and all(row.dtype.kind in NUMBERS for row in known) and (len(rows[0]) > 1 or known[0].dtype.kind == "f"):
+        return labels_of_array(np.stack(rows), len(rows), place)
+    owners = [f"graph {number} of {place}" for number in range(len(found))]
+    each = [[""] if y is None else labels_of_array(y.reshape(-1), 1, owner).words for y, owner in zip(found, owners)]
+    return Labels([word for words in each for word in words])
 
 
 def _width(graph: Data) -> int | None:
@@ -129,6 +147,8 @@ def _array(value: Any, owner: str) -> np.ndarray:
         if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
             raise InputError(f"{owner} must be a plain tensor, got one of {value.layout} on {value.device}")
         return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    if isinstance(value, float):
+        return np.array([value])
     if isinstance(value, str | int):
         value = [value]
     if isinstance(value, list) and all(isinstance(entry, str | int) for entry in value):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays, scalar_dtypes
 
 from hkconv.data.own.arrays import KNOWN, graph_of_arrays, ids_of_array, labels_of_array, read_archive
+from hkconv.data.own.labels import Labels, label_numbers
 from hkconv.errors import InputError
 
 X = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.int16)
@@ -51,12 +52,13 @@ def test_faulty_graphs(changes, message):
 
 
 def test_labels_and_ids():
-    assert labels_of_array(np.array([3, -1, 0]), 3, "g") == ["3", "", "0"]
-    assert labels_of_array(np.array(["a", " ", "b "]), 3, "g") == ["a", "", "b"]
+    assert labels_of_array(np.array([3, -1, 0]), 3, "g") == Labels(["3", "", "0"])
+    assert labels_of_array(np.array(["a", " ", "b "]), 3, "g") == Labels(["a", "", "b"])
+    assert labels_of_array(np.array([[1], [0], [1]]), 3, "g") == Labels(["1", "0", "1"])
     assert ids_of_array(np.array([2.0, 2.5, 7]), 3, "g") == ["2", "2.5", "7"]
     assert ids_of_array(np.array([b"a", b"b"]), 2, "g") == ["a", "b"]
-    with pytest.raises(InputError, match="y of g must be 3 whole numbers or names, got float64"):
-        labels_of_array(np.zeros(3), 3, "g")
+    with pytest.raises(InputError, match="y of g must be 3 numbers or names, got float64"):
+        labels_of_array(np.zeros(4), 3, "g")
     with pytest.raises(InputError, match="ids of g: 'a' of row 2 was already in row 0"):
         ids_of_array(np.array(["a", "b", "a"]), 3, "g")
     with pytest.raises(InputError, match="ids of g: that of row 1 is empty"):
@@ -170,3 +172,39 @@ def test_a_header_that_lies_about_its_size(tmp_path):
     with zipfile.ZipFile(tmp_path / "graph.npz", "w") as archive:
         archive.writestr("x.npy", header + text.ljust(117) + b"\n" + b"1234")
     read_or_refuse(tmp_path / "graph.npz")
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_floats_are_numbers_to_predict(shape, dtype):
+    y = np.array([1.5, np.nan, -2], dtype=str(dtype).removeprefix("torch.")).reshape(shape)
+    found = labels_of_array(y, 3, "g")
+    assert (found.metric, found.names) == ("R2", ("target",))
+    np.testing.assert_array_equal(label_numbers(*found), np.array([[1.5], [np.nan], [-2]], dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, bool])
+def test_columns_of_zeros_and_ones_are_answers(kind):
+    y = np.array([[0, 1], [1, 1], [1, 0]], dtype=kind)
+    expected = y.astype(np.float32)
+    if kind in (np.float32, np.float64):
+        y[1, 0] = expected[1, 0] = np.nan
+    found = labels_of_array(y, 3, "g")
+    assert (found.metric, found.names) == ("ROC-AUC", ("0", "1"))
+    np.testing.assert_array_equal(label_numbers(*found), expected)
+    one = labels_of_array(np.array([[0.0], [1.0], [np.nan]]), 3, "g")
+    assert (one.metric, one.words) == ("ROC-AUC", ["0", "1", ""])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array([0.0, 1.0, 1.0]), "y of g are floats of 0 and 1 alone: make them whole numbers, which are classes"),
+        (np.array([0.5, np.inf, 1.0]), "y of g must be finite numbers, but row 1 is inf"),
+        (np.array([0.5, 1e300, 1.0]), "y of g must be finite numbers, but row 1 is 1e+300"),
+        (np.array([[0.5, 1], [1, 1], [0, 0]]), "y of g has 2 columns: they must be answers to questions, 0, 1 or nan"),
+        (np.zeros((3, 0)), "y of g must be 3 numbers or names, got float64 of shape (3, 0)"),
+    ],
+)
+def test_faulty_numbers_and_answers(y, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        labels_of_array(y, 3, "g")

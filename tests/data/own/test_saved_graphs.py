@@ -64,7 +64,9 @@ def test_many_graphs(tmp_path):
         ([graph(), graph(edge_attr=torch.ones(2, 1))], "graph 0 must have as many columns of edge_attr, or both none"),
         ([graph(ids="a"), graph(ids="a")], "'a' of row 1 was already in row 0"),
         (Data(x=torch.ones(2, 1)), "must hold edge_index, got x"),
-        (graph(y=torch.ones(3)), "must be 3 whole numbers or names, got float32"),
+        (graph(y=torch.ones(2)), "must be 3 numbers or names, got float32"),
+        ([graph(y=torch.ones(1, 2)), graph(y=torch.ones(1, 3))], "has 3 entries, but graph 0 2"),
+        ([graph(y=torch.ones(1, 2)), graph(y=torch.full((1, 2), 7))], "has 2 columns: they must be answers"),
         (graph(ids=[["a"], "b", "c"]), "ids of "),
         (graph(x=torch.ones(3, 1).to_sparse()), "it asks for torch._utils._rebuild_sparse_tensor"),
     ],
@@ -163,3 +165,13 @@ def test_any_program_in_a_sound_archive_gives_input_errors_alone(tmp_path, progr
         read_saved_graphs(path)
     except InputError as error:
         assert str(path) in str(error)
+
+
+def test_numbers_and_answers_of_graphs(tmp_path):
+    own = read_saved_graphs(saved(tmp_path, [graph(y=torch.tensor([1.0])), graph(y=2.5), graph(), graph(y=0.0)]))
+    assert (own.metric, own.questions, own.labels) == ("R2", ("target",), ["1.0", "2.5", "", "0.0"])
+    rows = [torch.tensor([[1.0, torch.nan]]), torch.tensor([[0.0, 1.0]])]
+    own = read_saved_graphs(saved(tmp_path, [graph(y=rows[0]), graph(), graph(y=rows[1])]))
+    assert (own.metric, own.questions, own.labels) == ("ROC-AUC", ("0", "1"), ["1,", "", "0,1"])
+    own = read_saved_graphs(saved(tmp_path, graph(y=torch.tensor([0.5, 1.5, torch.nan]))))
+    assert (own.task, own.metric, own.labels) == ("node", "R2", ["0.5", "1.5", ""])
