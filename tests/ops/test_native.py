@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -161,3 +162,21 @@ def test_a_fork_computes_what_its_parent_does(loads, generator):
             pytest.fail("the fork waits for threads that it does not have")
         time.sleep(0.01)
     assert torch.equal(out[0], out[1])
+
+
+def test_no_more_compilers_run_at_once_than_there_are_processors(tmp_path, monkeypatch):
+    """Each takes hundreds of megabytes, and there are three libraries of five sources."""
+    running, most = [], []
+
+    def compile_one(command):
+        running.append(command)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.remove(command)
+        Path(command[-1]).touch()
+
+    monkeypatch.setattr(build, "_run", compile_one)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    build.compile_libraries(tmp_path, build.INSTRUCTIONS)
+    assert max(most) == 2
+    assert {path.name for path in tmp_path.iterdir()} == set(map(build.library_name, build.INSTRUCTIONS))

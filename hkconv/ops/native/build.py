@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FLAGS = [
-    *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-fopenmp-simd"),
+    *("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-fopenmp-simd"),
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 ]
 # By the names that torch.backends.cpu.get_cpu_capability() has for them, the best first.
@@ -51,22 +51,19 @@ def compile_libraries(folder: Path, instruction_sets: Iterable[str]) -> None:
     compiler = next(filter(None, map(shutil.which, [os.environ.get("CXX", ""), "c++", "g++", "clang++"])), None)
     if compiler is None or sys.platform == "win32":
         raise RuntimeError("there is no C++ compiler")
-    with tempfile.TemporaryDirectory(dir=folder) as place, ThreadPoolExecutor() as pool:
-        tasks = [(name, Path(place, name)) for name in instruction_sets]
-        list(pool.map(lambda task: _compile(compiler, *task), tasks))
-        for name, library in tasks:
-            library.rename(folder / library_name(name))
-
-
-def _compile(compiler: str, instructions: str, library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent) as place, ThreadPoolExecutor() as pool:
-        objects = [Path(place, source.stem + ".o") for source in _sources("*.cpp")]
-        flags = [flag for flag in FLAGS if flag != "-shared"] + INSTRUCTIONS[instructions]
-        commands = [
-            [compiler, *flags, "-c", str(source), "-o", str(made)] for source, made in zip(_sources("*.cpp"), objects)
-        ]
+    with tempfile.TemporaryDirectory(dir=folder) as place, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects: dict[str, list[str]] = {name: [] for name in instruction_sets}
+        commands = []
+        for name, made in objects.items():
+            for source in _sources("*.cpp"):
+                made.append(str(Path(place, f"{name}-{source.stem}.o")))
+                commands.append([compiler, *FLAGS, *INSTRUCTIONS[name], "-c", str(source), "-o", made[-1]])
+        # No more at once than there are processors: each takes hundreds of megabytes.
         list(pool.map(_run, commands))
-        _run([compiler, "-shared", "-pthread", *map(str, objects), "-o", str(library)])
+        for name, made in objects.items():
+            library = Path(place, library_name(name))
+            _run([compiler, "-shared", "-pthread", *made, "-o", str(library)])
+            library.rename(folder / library.name)
 
 
 def _run(command: list[str]) -> None:
