@@ -115,7 +115,8 @@ def _array(key: Tensor) -> np.ndarray | None:
     is_readable = key.device.type == "cpu" and key.layout == torch.strided and key.dtype != torch.bfloat16
     if type(key) is not Tensor or not is_readable:
         return None
-    array = key.numpy()
+    with torch._C._DisableFuncTorch():  # inside torch.func.jvp it would be a tensor without memory
+        array = key.numpy()
     return array.view(f"i{array.itemsize}") if array.ndim and array.size else None
 
 

@@ -491,17 +491,29 @@ def test_compiled_gradients_equal_the_others():
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*found))
 
 
-def test_functional_gradient_equals_autograd():
+@pytest.mark.parametrize("is_sorted", [True, False], ids=["neighbors", "edge_index"])
+def test_functional_gradient_equals_autograd(is_sorted):
     conv, x, edge_index = make_layer()
-    graph = neighbors(edge_index, 7)
+    graph = neighbors(edge_index, 7) if is_sorted else edge_index
     parameters = {name: value.detach() for name, value in conv.named_parameters()}
 
     def loss(parameters):
         return torch.func.functional_call(conv, parameters, (x, graph)).square().sum()
 
+    # First, for what is remembered of the edges must be found inside of it.
+    functional = torch.func.grad(loss)(parameters)
     conv(x, graph).square().sum().backward()
-    for name, gradient in torch.func.grad(loss)(parameters).items():
+    for name, gradient in functional.items():
         assert torch.allclose(gradient, conv.get_parameter(name).grad, atol=1e-12), name
+
+
+def test_functional_derivative_along_a_direction_equals_the_gradients():
+    conv, x, edge_index = make_layer()
+    space, along = x[:, 1:], torch.ones_like(x[:, 1:])
+    _, slope = torch.func.jvp(lambda space: conv(lift(space), edge_index).square().sum(), (space,), (along,))
+    space.requires_grad_()
+    conv(lift(space), edge_index).square().sum().backward()
+    assert torch.allclose(slope, space.grad.sum())
 
 
 def test_half_precision_inputs_and_autocast_compute_in_float32(device):
