@@ -70,7 +70,7 @@ def fused_linear(
     act: Callable[[Tensor], Tensor] | None,
     curvature: float,
 ) -> Tensor:
-    """:func:`hyperbolic_linear` on CUDA, see :mod:`hkconv.ops.rows`: one kernel for all that follows the products.
+    """:func:`hyperbolic_linear` where there are kernels, see :mod:`hkconv.ops.rows`: one for all after the products.
 
     Where directions and gates see the same input they are one product.
     """

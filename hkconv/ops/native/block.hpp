@@ -51,7 +51,7 @@ template <class D> struct Boost { // of the relative features
 template <class T> struct Block {
     static constexpr int B = LANES<T>;
     using V = Vector<T>;
-    int64_t m, n, K;
+    int64_t m, K;
     int count = 0;
     bool far = false;
     int64_t source[B], target[B];
@@ -64,8 +64,8 @@ template <class T> struct Block {
     Boost<T> near_boost;
     Boost<double> far_boost;
 
-    Block(int64_t m, int64_t n, int64_t K)
-        : m(m), n(n), K(K), u(m * B), x(m * B), klein(m * B), gate(K * B), square(K * B), nearness(K * B), share(K * B),
+    Block(int64_t m, int64_t K)
+        : m(m), K(K), u(m * B), x(m * B), klein(m * B), gate(K * B), square(K * B), nearness(K * B), share(K * B),
           slope(K * B), opening(K * B), length(K * B), time(K * B), ratio(K * B), dot(K * B), by_share(K * B),
           excess(K * B), by_length(K * B), by_gate(K * B), along_message(K * B), along_direction(K * B), feature(m * B),
           to_source(m * B), to_target(m * B), rows(B * rounded_up(m, B)) {}

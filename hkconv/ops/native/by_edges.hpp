@@ -117,7 +117,7 @@ template <class T> struct EdgeMaps {
     Array<T> klein_rows, message_rows;
 
     EdgeMaps(const Maps<T> &maps, const KernelPoints<T> &points)
-        : maps(maps), points(points), block(maps.m, maps.n, maps.K), activated(maps.m * B), direction(maps.rows * B), factor(maps.K * B),
+        : maps(maps), points(points), block(maps.m, maps.K), activated(maps.m * B), direction(maps.rows * B), factor(maps.K * B),
           message(maps.n * B), grad(maps.n * B), to_klein(maps.columns * B), to_activated(maps.columns * B),
           width(rounded_up(static_cast<int>(maps.m), B)), stride(rounded_up(static_cast<int>(maps.n), B)), klein_rows(B * width),
           message_rows(B * stride) {}

@@ -34,7 +34,7 @@ template <class T> struct NodeMaps {
     int blocks = 0;
 
     NodeMaps(const Products<T> &products, const KernelPoints<T> &points, int64_t m, bool points_too = false)
-        : products(products), points(points), block(m, products.n, products.K), K(products.K), n(products.n), length(K * n),
+        : products(products), points(points), block(m, products.K), K(products.K), n(products.n), length(K * n),
           direction(B * length), message(B * n), grad(B * n), by_stretch(B), by_time(B), recent_time(length + K), time_total(length + K),
           scale_total(K), points_total(points_too ? K * m : 0), points_too(points_too) {}
 

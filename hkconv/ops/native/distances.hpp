@@ -11,7 +11,7 @@ template <class T> struct Distances {
     Block<T> block;
     alignas(64) double distance[B], sinh[B];
 
-    explicit Distances(int64_t m) : block(m, 0, 0) {}
+    explicit Distances(int64_t m) : block(m, 0) {}
 
     int64_t take(const Ends<T> &ends, int64_t node, int64_t start, int64_t end) {
         node = hkconv::take(ends, node, start, end, block);
