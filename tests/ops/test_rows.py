@@ -281,7 +281,8 @@ def test_gates_shut_and_open_as_far_as_they_go():
 @pytest.mark.parametrize("dtype, length", [(torch.float32, 1e18), (torch.float32, 1e30), (torch.float64, 1e200)])
 def test_a_linear_map_of_far_points_by_native_kernels(dtype, length, generator, monkeypatch):
     layer = HLinear(6, 5, 2).to(dtype)
-    x = (length * draw(generator, 4, 7)).to(dtype)
+    space = draw(generator, 4, 6)
+    x = (length * torch.cat([space.norm(dim=1, keepdim=True), space], dim=1)).to(dtype)
     _answer(monkeypatch, rows.have_kernels)
     found = layer(x)
     _answer(monkeypatch, lambda *_: False)

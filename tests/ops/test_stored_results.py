@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from hkconv.geometry.curvature import curvature_value
 from hkconv.geometry.lorentz import lift
 from hkconv.nn import HKAttention, HKBlock, HKConv
 from hkconv.ops import cpu
@@ -54,12 +55,13 @@ def with_gradients(module, out, inputs):
 def run_layer(layer, dtype, *, bipartite=False, weighted=False):
     layer = set_parameters(layer, dtype)
     space = {"x": numbers(SOURCES, M, seed=50).to(dtype).requires_grad_()}
-    x = lift(space["x"])
+    curvature = curvature_value(layer.curvature)
+    x = lift(space["x"], curvature)
     targets = SOURCES
     if bipartite:
         targets = TARGETS
         space["x_target"] = numbers(TARGETS, M, seed=51).to(dtype).requires_grad_()
-        x = x, lift(space["x_target"])
+        x = x, lift(space["x_target"], curvature)
     if weighted:
         space["edge_weight"] = numbers(EDGES, seed=52).abs().to(dtype).requires_grad_()
     return with_gradients(layer, layer(x, edge_index(targets), space.get("edge_weight")), space)
