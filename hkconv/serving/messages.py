@@ -167,8 +167,7 @@ class RunInfo(BaseModel):
 
 
 # The most probable class of a node or graph, and the probability of each; or that of a yes to each question; or the
-# number that was asked for. Not written as a class, because `class` is a
-# word of Python's.
+# number that was asked for. Not written as a class, because `class` is a word of Python's.
 Prediction = TypedDict(
     "Prediction",
     {

@@ -207,13 +207,18 @@ def test_graphs_one_by_one(tmp_path):
     assert found.ids == [f"g{number}" for number in range(7)] and found.classes == ("0", "1")
 
 
+def write_molecules(folder, column, alcohol, amine):
+    """Forty chains of carbon with one or the other at their end."""
+    rows = ["C" * (1 + number % 9) + ("O" if number % 2 else "N") for number in range(40)]
+    lines = [f"smiles,{column}", *(f"{smiles},{alcohol if smiles[-1] == 'O' else amine}" for smiles in rows)]
+    (folder / "molecules.csv").write_text("\n".join(lines) + "\n")
+    return folder / "molecules.csv"
+
+
 def test_molecules(tmp_path):
     pytest.importorskip("rdkit")
     pytest.importorskip("ogb")
-    rows = ["C" * (1 + number % 9) + ("O" if number % 2 else "N") for number in range(40)]
-    lines = [f"{smiles},{'alcohol' if smiles[-1] == 'O' else 'amine'}" for smiles in rows]
-    (tmp_path / "molecules.csv").write_text("smiles,label\n" + "\n".join(lines) + "\n")
-    trained(tmp_path / "molecules.csv", tmp_path / "run", epochs=40)
+    trained(write_molecules(tmp_path, "label", "alcohol", "amine"), tmp_path / "run", epochs=40)
     (tmp_path / "new.csv").write_text("id,smiles\na,CCCCCCCCCCCO\nb,CCCCCCCCCCCN\n")
     found = predict_run(tmp_path / "run", str(tmp_path / "new.csv"), device="cpu")
     assert (found.ids, found.predicted) == (["a", "b"], ["alcohol", "amine"])
@@ -455,10 +460,7 @@ def test_questions_of_own_nodes_have_their_names(tmp_path):
 def test_numbers_of_molecules(tmp_path):
     pytest.importorskip("rdkit")
     pytest.importorskip("ogb")
-    rows = ["C" * (1 + number % 9) + ("O" if number % 2 else "N") for number in range(40)]
-    lines = [f"{smiles},{15 if smiles[-1] == 'O' else 10}" for smiles in rows]
-    (tmp_path / "molecules.csv").write_text("smiles,target\n" + "\n".join(lines) + "\n")
-    trained(tmp_path / "molecules.csv", tmp_path / "run", epochs=60)
+    trained(write_molecules(tmp_path, "target", 15, 10), tmp_path / "run", epochs=60)
     (tmp_path / "new.csv").write_text("id,smiles\na,CCCCCO\nb,CCCCCN\n")
     found = predict_run(tmp_path / "run", str(tmp_path / "new.csv"), device="cpu")
     alcohol, amine = found.probabilities.flatten().tolist()
