@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from hkconv.errors import InputError
+from hkconv.geometry.curvature import curvature_radius
 from hkconv.geometry.manifold import Lorentz
 from hkconv.geometry.maps import exp_carried, gradient_at_origin, turn
+from hkconv.ops import rows
 
 State = dict[str, Tensor]
 
@@ -52,11 +54,35 @@ def step_on_manifolds(points: list[geoopt.ManifoldParameter], states: list[State
     torch._foreach_add_([state["step"] for state in states], 1)
     together: dict[Hashable, tuple[list[geoopt.ManifoldParameter], list[State]]] = {}
     for point, state in zip(points, states):
+        if _has_kernel(point):
+            _step_by_kernel(point, state, group)
+            continue
         kin_points, kin_states = together.setdefault(_kinship(point, state, group["capturable"]), ([], []))
         kin_points.append(point)
         kin_states.append(state)
     for kin_points, kin_states in together.values():
         _step(kin_points, kin_states, group)
+
+
+def _has_kernel(point: geoopt.ManifoldParameter) -> bool:
+    manifold = point.manifold
+    if type(manifold) is not Lorentz or manifold.log_curvature is not None or not point.is_contiguous():
+        return False
+    return rows.are_fused(point, point.size(-1) - 1, manifold.curvature)
+
+
+def _step_by_kernel(point: geoopt.ManifoldParameter, state: State, group: dict[str, Any]) -> None:
+    """One kernel for the some hundred operations of :func:`_step`."""
+    rate, count = group["lr"], state["step"]
+    if not group["capturable"]:
+        given = torch.tensor([float(rate), count.item()], dtype=torch.float64)
+        rate, count = (given.pin_memory() if point.is_cuda else given).to(point.device, non_blocking=True)
+    elif not isinstance(rate, Tensor):
+        rate = torch.full((), rate, dtype=torch.float64, device=point.device)
+    R = curvature_radius(point.manifold.curvature)
+    settings = {"betas": group["betas"], "eps": group["eps"], "sign": -1 if group["maximize"] else 1, "R": R}
+    moments = state["exp_avg"], state["exp_avg_sq"]
+    rows.backend(point).move_points(point.detach(), point.grad, moments, rate, count, settings)
 
 
 def _kinship(point: geoopt.ManifoldParameter, state: State, capturable: bool) -> Hashable:
@@ -105,14 +131,14 @@ def _move(manifold: geoopt.Manifold, x: Tensor, step: Tensor, m: Tensor, kind: s
     return moved, manifold.transp(x, moved, m)
 
 
-def _bias_correction(beta: float, rows: list[Tensor], states: list[State], capturable: bool) -> float | Tensor:
+def _bias_correction(beta: float, second: list[Tensor], states: list[State], capturable: bool) -> float | Tensor:
     r""":math:`1 - \beta^t`: one number for all, or on the device one for each row."""
     if not capturable:
         return 1 - beta ** states[0]["step"].item()
     # In float32 1 - 0.999 would keep four digits.
     corrections = 1 - beta ** torch.stack([state["step"] for state in states]).double()
-    pieces = [correction.expand_as(row) for correction, row in zip(corrections, rows)]
-    return _stack(pieces).to(rows[0].dtype)
+    pieces = [correction.expand_as(row) for correction, row in zip(corrections, second)]
+    return _stack(pieces).to(second[0].dtype)
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
@@ -122,12 +148,12 @@ def _stack(tensors: list[Tensor]) -> Tensor:
     return torch.cat([tensor.reshape(-1, tensor.size(-1)) for tensor in tensors])
 
 
-def _unstack(rows: Tensor, targets: list[Tensor]) -> None:
+def _unstack(stacked: Tensor, targets: list[Tensor]) -> None:
     """The inverse of :func:`_stack`, in place."""
     if len(targets) == 1:
-        targets[0].copy_(rows)
+        targets[0].copy_(stacked)
         return
-    pieces = rows.split([target.numel() // target.size(-1) for target in targets])
+    pieces = stacked.split([target.numel() // target.size(-1) for target in targets])
     torch._foreach_copy_(targets, [piece.view_as(target) for piece, target in zip(pieces, targets)])
 
 

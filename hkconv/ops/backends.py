@@ -28,7 +28,7 @@ BACKENDS = ("auto", "reference", "cpu", "cuda")
 def choose_backend(backend: str, x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str:
     """The backend for points ``x`` and an activation inside HLinear; what was asked for, or an error that says why not.
 
-    An activation on the relative feature takes its products from nodes to edges. The reference does any, the CPU ReLU.
+    An activation on the relative feature takes its products from nodes to edges. The reference does any, kernels ReLU.
     """
     if backend == "reference":
         return backend
@@ -52,8 +52,8 @@ def rectifies(act: Callable[[Tensor], Tensor] | None) -> bool:
 
 
 def _why_not(x: Tensor, act: Callable[[Tensor], Tensor] | None) -> str | None:
-    if act is not None and (x.device.type != "cpu" or not rectifies(act)):
-        return "does not cover act" + (" other than ReLU" if x.device.type == "cpu" else "")
+    if act is not None and not rectifies(act):
+        return "does not cover act other than ReLU"
     if is_transformed():
         return "does not work inside torch.func"
     if x.device.type == "cuda" and not _has_triton():

@@ -30,13 +30,14 @@ def multiplies_edges(inputs: Inputs, relative: bool, rectify: bool) -> bool:
     return relative and (rectify or n * (coordinates - 1) <= LARGEST_MAP)
 
 
-def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """HLinear's parameters side by side: weight, bias, time and scale."""
+def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """HLinear's parameters side by side, weight, bias, time and scale, and the kernel points."""
     K, n, _ = inputs.weight.shape
     bias = inputs.weight.new_zeros(K * n) if inputs.bias is None else inputs.bias.flatten()
     gate_bias = inputs.weight.new_zeros(K) if inputs.gate_bias is None else inputs.gate_bias
     weight = torch.cat([inputs.weight.flatten(0, 1), inputs.gate_weight])
-    return weight, torch.cat([bias, gate_bias]), weight[:, 0].contiguous(), inputs.log_scale.exp()
+    scale, points = inputs.log_scale.exp(), inputs.points.contiguous()
+    return weight, torch.cat([bias, gate_bias]), weight[:, 0].contiguous(), scale, points
 
 
 def unpack(inputs: Inputs, scale: Tensor, found: EdgeGradients, by_weight: Tensor, relative: bool) -> dict[str, Tensor]:
@@ -93,6 +94,10 @@ def gradients_by_edges(
     ]
 
 
+def see(inputs: EdgeInputs, neighbors: Neighbors) -> None:
+    """Nothing: kernels find all of an edge again."""
+
+
 def aggregate(inputs: EdgeInputs, neighbors: Neighbors) -> tuple[Tensor, Tensor]:
     """Aggregated points (T, n+1) and their masses for unit total weight (T,), by products of nodes."""
     out, mass = _outputs(inputs.target, inputs.out_dim)
@@ -135,10 +140,10 @@ def gradients(
 def _edge_arguments(inputs: Inputs, neighbors: Neighbors, rectify: bool) -> list[Tensor | int | None]:
     """The first arguments of kernels that apply maps to edges."""
     K, n, coordinates = inputs.weight.shape
-    weight, bias, _, scale = pack(inputs)
+    weight, bias, _, scale, points = pack(inputs)
     ends = (inputs.x_source, inputs.x_target, *edges_by_target(neighbors, inputs.x_source, inputs.x_target))
     sizes = torch.get_num_threads(), WORTH_A_THREAD, *neighbors.size, K, coordinates - 1, n, rectify
-    return [*sizes, *_contiguous(*ends, inputs.edge_weight, weight, bias, scale, inputs.points)]
+    return [*sizes, *_contiguous(*ends, inputs.edge_weight, weight, bias, scale, points)]
 
 
 def _node_arguments(inputs: EdgeInputs, neighbors: Neighbors) -> list[Tensor | int | None]:

@@ -3,8 +3,8 @@ r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x ke
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
 is a gather and a few multiply-adds, in :mod:`hkconv.ops.cpu` and :mod:`hkconv.ops.cuda`. Between forward and backward
-the products of the nodes are kept, of the edges nothing. On the CPU small maps, and any with ``rectify``, where ReLU is
-the activation, are applied to each edge by itself.
+the products of the nodes are kept; of each edge nothing on a CPU, and on a GPU four numbers a kernel point. On the CPU
+small maps, and any with ``rectify``, where ReLU is the activation, are applied to each edge by itself.
 
 The operator lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the centroid commutes with the
 scaling, and shares of distances do not change. Other curvatures, and the gradient of a learned one, are therefore a
@@ -51,8 +51,9 @@ class EdgeInputs(NamedTuple):
         bias: :math:`b` and :math:`b'`, ``(P,)``.
         time: :math:`w_t` and :math:`v_t`, ``(P,)``.
         scale: :math:`\lambda`, ``(K,)``.
-        points: kernel points ``(K, m+1)``.
+        points: kernel points ``(K, m+1)``, as the backend reads them.
         weight: ``(E,)`` in the order by target, not all zero for any target; None for equal ones.
+        record: what a backend keeps of each edge, ``(E, R)``; None if nothing.
         out_dim: :math:`n`.
     """
 
@@ -65,6 +66,7 @@ class EdgeInputs(NamedTuple):
     scale: Tensor
     points: Tensor
     weight: Tensor | None
+    record: Tensor | None
     out_dim: int
 
 
@@ -187,8 +189,9 @@ def _backend(x: Tensor) -> ModuleType:
     return cuda
 
 
-def _prepare(inputs: Inputs, form: _Form) -> _Prepared:
-    weight, bias, time, scale = _backend(inputs.x_source).pack(inputs)
+def _prepare(inputs: Inputs, neighbors: Neighbors, form: _Form) -> _Prepared:
+    backend = _backend(inputs.x_source)
+    weight, bias, time, scale, points = backend.pack(inputs)
     edges = EdgeInputs(
         inputs.x_source.contiguous(),
         inputs.x_target.contiguous(),
@@ -196,11 +199,12 @@ def _prepare(inputs: Inputs, form: _Form) -> _Prepared:
         bias,
         time,
         scale,
-        inputs.points.contiguous(),
+        points,
         None if inputs.edge_weight is None else inputs.edge_weight.contiguous(),
+        None,
         inputs.weight.size(1),
     )
-    return _Prepared(weight, edges)
+    return _Prepared(weight, edges._replace(record=backend.see(edges, neighbors)))
 
 
 def _is_shared(inputs: Inputs) -> bool:
@@ -222,9 +226,9 @@ def _products(inputs: Inputs, weight: Tensor, form: _Form) -> tuple[Tensor, Tens
 
 
 def _maps(inputs: Inputs, rows: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    """Those of packed weights or products that belong to directions and to gates."""
+    """Those of packed weights or products that belong to directions, and to gates with the room behind them."""
     K, n, _ = inputs.weight.shape
-    return rows.narrow(dim, 0, K * n), rows.narrow(dim, K * n, K)
+    return rows.narrow(dim, 0, K * n), rows.narrow(dim, K * n, rows.size(dim) - K * n)
 
 
 def _through_products(inputs: Inputs, weight: Tensor, found: EdgeGradients, form: _Form) -> Tensor:
@@ -254,7 +258,7 @@ def _aggregate(inputs: Inputs, neighbors: Neighbors, form: _Form) -> tuple[tuple
     backend = _backend(inputs.x_source)
     if backend.multiplies_edges(inputs, *form):
         return backend.aggregate_by_edges(inputs, neighbors, form.rectify), None
-    prepared = _prepare(inputs, form)
+    prepared = _prepare(inputs, neighbors, form)
     return backend.aggregate(prepared.edges, neighbors), prepared
 
 
@@ -287,8 +291,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 @torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"))
 def _backward(*arguments: Any) -> list[Tensor]:
     inputs, neighbors, form, (out, mass, grad_out, grad_mass, points_too) = _split(arguments)
-    by_edges = _backend(inputs.x_source).multiplies_edges(inputs, *form)
-    prepared = None if by_edges else _prepare(inputs, form)
+    _, prepared = _aggregate(inputs, neighbors, form)
     return _gradients(inputs, neighbors, form, prepared, (out, mass), (grad_out, grad_mass), points_too)
 
 

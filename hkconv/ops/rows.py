@@ -52,7 +52,7 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, operation: _Operation, numbers: tuple[float, ...], *tensors: Tensor) -> Tensor:
         ctx.operation, ctx.numbers = operation, numbers
         ctx.save_for_backward(*tensors)
-        return getattr(_backend(tensors[0]), operation.name)(*tensors, *numbers)
+        return getattr(backend(tensors[0]), operation.name)(*tensors, *numbers)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -60,12 +60,12 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient is to be differentiated itself
             found = _differentiable_gradients(ctx.operation, ctx.numbers, tensors, needed, grad)
         else:
-            gradients = getattr(_backend(grad), f"{ctx.operation.name}_gradients")
+            gradients = getattr(backend(grad), f"{ctx.operation.name}_gradients")
             found = gradients(grad.contiguous(), *tensors, *ctx.numbers)
         return None, None, *(gradient if need else None for gradient, need in zip(found, needed))
 
 
-def _backend(x: Tensor) -> ModuleType:
+def backend(x: Tensor) -> ModuleType:
     # Imported when first used: Triton is not everywhere.
     if x.device.type == "cpu":
         from hkconv.ops import rows_cpu

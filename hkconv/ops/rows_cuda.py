@@ -4,6 +4,7 @@ Sums over all rows, for what the rows share, are PyTorch's of what each row or e
 same input gives the same bits. In Triton's interpreter the same functions take CPU tensors.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hkconv.geometry.maps import max_radius
 from hkconv.ops.backends import Launcher
-from hkconv.ops.cuda import _power_of_two, _sigmoid
+from hkconv.ops.cuda import _power_of_two, _relate, _sigmoid
 
 # Elements of a tile, and of them a warp's.
 TILE, TILE_PER_WARP = 1024, 256
@@ -310,6 +312,73 @@ def _mixed_views_gradients(
     )  # fmt: skip
 
 
+@triton.jit
+def _sinh_per(r):
+    """sinh(r)/r: by its series where the difference of exponentials would cancel."""
+    q = r * r
+    near = 1 + q / 6 * (1 + q / 20 * (1 + q / 42 * (1 + q / 72 * (1 + q / 110 * (1 + q / 156)))))
+    return tl.where(r < 0.5, near, 0.5 * (tl.exp(r) - tl.exp(-r)) / tl.where(r > 0, r, 1))
+
+
+@triton.jit
+def _cut(v, longest):
+    """Lengths of vectors up to one, whose squares may overflow, and what shortens them to it."""
+    largest = tl.max(tl.abs(v), 1)
+    unit = v / tl.where(largest > 0, largest, 1)[:, None]
+    length = largest * tl.sqrt(tl.sum(unit * unit, 1))
+    return tl.minimum(length, longest), tl.minimum(1, longest / tl.where(length > 0, length, 1))
+
+
+@triton.jit
+def _turn(x, x_time, y, y_time, w):
+    """Parallel transport from x to y of vectors carried to the origin; :func:`hkconv.geometry.maps.turn` for R = 1."""
+    s = x / (1 + x_time)[:, None]
+    s_square = tl.sum(s * s, 1)
+    apart = y - x
+    across = apart - (tl.sum(apart * s, 1) / tl.where(s_square > 0, s_square, 1))[:, None] * s
+    delta, _, _ = _relate(y, x, y_time, x_time)
+    e = across * ((1 + x_time) / (2 + delta + x_time + y_time))[:, None]
+    e_square, along_s, along_e = tl.sum(e * e, 1), tl.sum(w * s, 1), tl.sum(w * e, 1)
+    by_s, by_e = along_e - along_s * e_square, -along_s - along_e * s_square
+    return w + (2 / (1 + s_square * e_square))[:, None] * (by_s[:, None] * s + by_e[:, None] * e)
+
+
+@triton.jit(do_not_specialize=["rows", "rows_a_rate"])
+def _adam(
+    points, grad, first, second, rate, count, rows, rows_a_rate,
+    n: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, KEEP1: tl.constexpr, KEEP2: tl.constexpr,
+    EPS: tl.constexpr, SIGN: tl.constexpr, R: tl.constexpr, FARTHEST: tl.constexpr, LONGEST: tl.constexpr,
+    B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    """The step of :class:`~hkconv.engine.optimizer.RiemannianAdam`, on the hyperboloid of curvature -1."""
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    x = _space(points, row, column, inside, n) / R
+    x_time = _lift(x, 1)
+    time_gradient = SIGN * tl.load(grad + row * (n + 1), mask=valid, other=0)
+    gradient = SIGN * _space(grad, row, column, inside, n)
+    gradient += (time_gradient + tl.sum(gradient * x, 1) / (1 + x_time))[:, None] * x
+    place = row[:, None] * n + column[None, :]
+    m = tl.load(first + place, mask=inside, other=0)
+    m += KEEP1 * (gradient - m)
+    v = tl.load(second + row, mask=valid, other=0)
+    v += KEEP2 * (tl.sum(gradient * gradient, 1) - v)
+    steps = tl.load(count).to(tl.float64)
+    corrected = v / (1 - tl.exp(steps * LOG_BETA2)).to(x.dtype)
+    eta = tl.load(rate + row // rows_a_rate, mask=valid, other=0).to(x.dtype)
+    step = -eta / ((1 - tl.exp(steps * LOG_BETA1)).to(x.dtype) * (tl.sqrt(corrected) + EPS)) / R
+    w = step[:, None] * m
+    length, shorter = _cut(w, FARTHEST)
+    ahead = (_sinh_per(length) * shorter)[:, None] * w
+    _, stretch, _ = _relate(ahead, -x, _lift(ahead, 1), x_time)
+    moved = ahead + (1 + stretch)[:, None] * x
+    _, shorter = _cut(moved, LONGEST)
+    moved = shorter[:, None] * moved
+    moved_time = _lift(moved, 1)
+    tl.store(first + place, _turn(x, x_time, moved, moved_time, m), mask=inside)
+    tl.store(second + row, v, mask=valid)
+    _store_points(points, row, valid, column, inside, R * moved_time, R * moved, n)
+
+
 def lifted(space: Tensor, R: float) -> Tensor:
     """Points over rows of spatial coordinates, ``(..., n) -> (..., n+1)``."""
     rows = _rows(space)
@@ -408,6 +477,27 @@ def mixed_views_gradients(
     return [*by_views, by_weight.view_as(gate_weight), by_mix.view_as(gate_mix)]
 
 
+def move_points(
+    points: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], rate: Tensor, count: Tensor, settings: dict[str, Any]
+) -> None:
+    """Move points, and the moments of their gradients, by a step of Riemannian Adam.
+
+    Args:
+        points, grad: ``(..., n+1)``.
+        moments: the first ``(..., n)`` and the second ``(..., 1)``.
+        rate: learning rates on the device, each of as many rows.
+        count: number of the step, on the device.
+        settings: ``betas``, ``eps``, ``sign`` of the gradient and ``R``.
+    """
+    (beta1, beta2), farthest = settings["betas"], max_radius(points.dtype)
+    decay = {"LOG_BETA1": math.log(beta1), "LOG_BETA2": math.log(beta2), "KEEP1": 1 - beta1, "KEEP2": 1 - beta2}
+    limits = {"FARTHEST": farthest, "LONGEST": math.sinh(farthest)}
+    tensors = [points, grad.contiguous(), *moments, rate, count]
+    rows = points.view(-1, points.size(-1))[:, 1:]
+    constants = {"EPS": settings["eps"], "SIGN": settings["sign"], "R": settings["R"]}
+    _launch(_for_adam, rows, tensors, len(rows) // rate.numel(), **decay, **constants, **limits)
+
+
 def _contiguous(*tensors: Tensor) -> list[Tensor]:
     return [tensor.contiguous() for tensor in tensors]
 
@@ -439,3 +529,4 @@ _for_lifted, _for_lifted_gradients = Launcher(_lifted), Launcher(_lifted_gradien
 _for_gated_points, _for_gated_points_gradients = Launcher(_gated_points), Launcher(_gated_points_gradients)
 _for_mixed_norm, _for_mixed_norm_gradients = Launcher(_mixed_norm), Launcher(_mixed_norm_gradients)
 _for_mixed_views, _for_mixed_views_gradients = Launcher(_mixed_views), Launcher(_mixed_views_gradients)
+_for_adam = Launcher(_adam)

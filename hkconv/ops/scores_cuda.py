@@ -106,7 +106,7 @@ def _gradient(by: _Work, own: Tensor, other: Tensor, grad: Tensor, place: Tensor
     if found.numel():
         tensors = [own, other, grad, by.chunks, by.other, place, found, hub]
         _launch_backward((by.chunks.size(0), 1), tensors, TO_SOURCE=to_source, **_options(own, by))
-        _add_gradients_of_hubs(by, _Rows(found, found[:0], hub, hub[:0]))
+        _add_gradients_of_hubs(by, _Rows(found, hub, found[:0], hub[:0]))
     return found
 
 

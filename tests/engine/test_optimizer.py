@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 
 import geoopt
@@ -10,6 +11,7 @@ from hkconv.engine.optimizer import RiemannianAdam, RiemannianSGD, start_state, 
 from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
+from hkconv.ops import rows
 
 SHAPES = ((5, 4), (4,), (2, 3, 4))
 
@@ -579,6 +581,53 @@ def test_a_capturable_step_counts_where_the_point_is(generator):
     take_steps(RiemannianAdam([point], lr=0.1, capturable=True), lambda: spread(point, targets, -1.0), 5)
     take_steps(RiemannianAdam([twin], lr=0.1), lambda: spread(twin, targets, -1.0), 5)
     torch.testing.assert_close(point.detach(), twin.detach())
+
+
+@pytest.fixture
+def take_kernels(monkeypatch):
+    """Let points move by their kernel from now on, in Triton's interpreter where there is no GPU; return the device."""
+    pytest.importorskip("triton")
+
+    def take() -> str:
+        if torch.cuda.is_available():
+            return "cuda"
+        from hkconv.ops import rows_cuda
+
+        monkeypatch.setattr(rows, "are_fused", lambda x, width, curvature: True)
+        monkeypatch.setattr(rows, "backend", lambda x: rows_cuda)
+        return "cpu"
+
+    return take
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("radius", [0.01, 1.0, 8.0])
+def test_points_move_by_their_kernel_as_by_the_equations(radius, maximize, curvature, dtype, take_kernels):
+    outcomes = []
+    for take in (lambda: "cpu", take_kernels):
+        generator, device = torch.Generator().manual_seed(0), take()
+        space = torch.randn(3, 5, 4, generator=generator, dtype=torch.float64)
+        space = radius_to_length(radius, curvature) * space / space.norm(dim=-1, keepdim=True)
+        point = geoopt.ManifoldParameter(
+            lorentz.lift(space, curvature).to(dtype).to(device), manifold=Lorentz(curvature)
+        )
+        state = None
+        for _ in range(3):
+            point.grad = torch.randn(3, 5, 5, generator=generator, dtype=torch.float64).to(dtype).to(device)
+            state = state or start_state(point, capturable=device == "cuda")
+            with torch.no_grad():
+                step_on_manifolds([point], [state], make_group(capturable=device == "cuda", maximize=maximize))
+        outcomes.append([point.detach().cpu(), state["exp_avg"].cpu(), state["exp_avg_sq"].cpu()])
+    (plain, *moments), (fused, *others) = outcomes
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype] * (1 + radius) ** 2
+    assert lorentz.dist(plain.double(), fused.double(), curvature).max() < tolerance
+    for mine, theirs in zip(moments, others):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * mine.abs().max().item())
+
+
+def radius_to_length(radius, curvature):
+    R = (-curvature) ** -0.5
+    return R * math.sinh(radius)
 
 
 @needs_cuda

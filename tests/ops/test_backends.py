@@ -51,10 +51,10 @@ def test_activation_takes_the_reference(asked, device, act):
 @pytest.mark.parametrize(
     "act", [torch.relu, torch.nn.functional.relu, torch.nn.ReLU()], ids=["torch", "functional", "module"]
 )
-def test_relu_takes_the_cpu_but_not_the_gpu(act, monkeypatch):
+def test_relu_is_fused_on_both_devices(act, monkeypatch):
     monkeypatch.setattr(backends, "_has_triton", lambda: True)
     assert choose_backend("auto", torch.ones(2, 3), act) == "cpu"
-    assert choose_backend("auto", OnCuda(), act) == "reference"
+    assert choose_backend("auto", OnCuda(), act) == "cuda"
 
 
 @pytest.mark.parametrize("asked", ["auto", "reference"])

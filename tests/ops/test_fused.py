@@ -92,16 +92,16 @@ def test_a_map_without_a_direction_gives_the_origin(relative, dtype, device):
 
 @pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
 @pytest.mark.parametrize(("K", "m", "n"), [(1, 3, 4), (5, 3, 1), (7, 5, 9), (2, 17, 33), (3, 16, 16)], ids=str)
-def test_relu_equals_the_reference(relative, K, m, n, dtype):
+def test_relu_equals_the_reference(relative, K, m, n, dtype, device):
     edge_index = random_edges(9, 9, 70)
     assert_equals_reference(
-        make_problem(edge_index, (9, 9), K, m, n, weighted=True, relative=relative, rectify=True), dtype, "cpu"
+        make_problem(edge_index, (9, 9), K, m, n, weighted=True, relative=relative, rectify=True), dtype, device
     )
 
 
-def test_relu_of_any_curvature_equals_the_reference(curvature, dtype):
+def test_relu_of_any_curvature_equals_the_reference(curvature, dtype, device):
     problem = make_problem(random_edges(9, 9, 70), (9, 9), 3, 4, 4, curvature=curvature, rectify=True)
-    assert_equals_reference(problem, dtype, "cpu")
+    assert_equals_reference(problem, dtype, device)
 
 
 @pytest.mark.parametrize("act", ["relu", torch.relu], ids=["by name", "by function"])

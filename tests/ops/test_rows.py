@@ -30,7 +30,7 @@ def device(monkeypatch) -> str:
         return "cuda"
     from hkconv.ops import rows_cuda
 
-    monkeypatch.setattr(rows, "_backend", lambda x: rows_cuda)
+    monkeypatch.setattr(rows, "backend", lambda x: rows_cuda)
     _answer(monkeypatch, _has_fixed_curvature)
     return "cpu"
 
@@ -296,7 +296,7 @@ def test_a_linear_map_of_far_points_by_native_kernels(dtype, length, generator, 
     ((1.0,), rows._MIXED_VIEWS, [(0, 5), (0, 5), (0, 5), (3, 5), (3, 3)]),
 ])  # fmt: skip
 def test_no_rows_give_no_points_and_zero_gradients(numbers, operation, shapes, any_device):
-    if not hasattr(rows._backend(torch.empty(0, device=any_device)), operation.name):
+    if not hasattr(rows.backend(torch.empty(0, device=any_device)), operation.name):
         pytest.skip("only on CUDA")
     leaves = [torch.ones(shape, device=any_device, requires_grad=True) for shape in shapes]
     out = rows._Fused.apply(operation, numbers, *leaves)
