@@ -102,6 +102,14 @@ def test_equals_the_reference_for_odd_sizes(n, K, dtype, device):
     assert_equals_reference(make_leaves(1, 1, 2, 3, n, K), dtype, device)
 
 
+@pytest.mark.parametrize("masks", [{}, {"causal": True}], ids=["all", "causal"])
+def test_equals_the_reference_over_several_tiles(masks, aggregation, dtype, device):
+    length, K = (19, 2) if aggregation == "kernel" else (37, 0)
+    leaves = make_leaves(1, 2, length, length, 3, K)
+    padding = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.3
+    assert_equals_reference(leaves, dtype, device, padding=padding, **masks)
+
+
 def test_equals_the_reference_for_every_curvature(curvature, aggregation, device):
     leaves = make_leaves(1, 1, 2, 3, 4, 3 if aggregation == "kernel" else 0, curvature=curvature)
     assert_equals_reference(leaves, torch.float64, device)
