@@ -112,7 +112,10 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
 
 def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
     """The translator of a recipe, untrained."""
-    own: dict[str, dict[str, Any]] = {"hkn": {"kernel_size": recipe.kernel_size}, "bibert": {"folder": recipe.bert}}
+    own: dict[str, dict[str, Any]] = {
+        "hkn": {"kernel_size": recipe.kernel_size, "form": recipe.form},
+        "bibert": {"folder": recipe.bert},
+    }
     return create_translator(
         recipe.model,
         tokenizer.get_vocab_size(),

@@ -15,10 +15,11 @@ from hkconv.nn.common import check_rate, dropped, full_precision, register_curva
 from hkconv.nn.linear import HLinear
 from hkconv.ops import attention, reference
 from hkconv.ops.backends import BACKENDS, choose_backend
-from hkconv.ops.rows import lifted
+from hkconv.ops.rows import lifted, mixed_views
 from hkconv.points import kernel_points
 
 AGGREGATIONS = ("kernel", "centroid")
+FORMS = ("paper", "views")
 
 
 class AttentionCache:
@@ -59,11 +60,20 @@ class HKAttention(torch.nn.Module):
     out of the spatial coordinates of queries, keys and values, and each is lifted; their outputs are put side by side,
     lifted, and go through a last HLinear. Nothing on the way is off the manifold.
 
+    Differences say nothing of what is alike among values, and the first position of a causal sequence has none. With
+    ``form="views"`` that last HLinear has instead, of all heads together, three views that each position weighs as in
+    :class:`~hkconv.nn.HKBlock`: :math:`d_i = \mu_i`, the values themselves and its own,
+
+    .. math::
+        a_i = \mathrm{HCent}(\{v_j\}_j, \{w_{ij}\}_j), \qquad s_i = v_i, \qquad
+        m_i = \mathrm{HCent}(\{d_i, a_i, s_i\}, g_i).
+
     Args:
         dim: dimension of the points, a multiple of ``num_heads``.
         num_heads: number H of heads.
         kernel_size: number K of kernel points.
         aggregation: ``"kernel"`` or ``"centroid"``. Cross attention has no :math:`v_i`, and takes the second alone.
+        form: ``"paper"``, or ``"views"`` for the three views, where the aggregation is by kernel.
         dropout: rate for the *spatial* coordinates of the inputs, drawn once a position; time is recomputed.
         curvature: a negative float, or a 0-d tensor; a ``torch.nn.Parameter`` is learned.
         backend: ``"reference"`` is plain PyTorch and holds all pairs at once, ``"cpu"`` C++, ``"cuda"`` Triton;
@@ -73,7 +83,8 @@ class HKAttention(torch.nn.Module):
         - **query**: points ``(B, T, dim+1)``; with a cache only the new positions
         - **key**: points ``(B, S, dim+1)`` to attend to, or None for self attention
         - **key_padding_mask**: ``(B, S)``, true for padding; with a cache S counts all positions so far
-        - **output**: points ``(B, T, dim+1)``; a query that sees no key gets the last HLinear of the origin
+        - **output**: points ``(B, T, dim+1)``; a query that sees no key gets the last HLinear of the origin, in views
+          that of :math:`m_i` with :math:`d_i = a_i = o`
     """
 
     curvature: Curvature
@@ -86,6 +97,7 @@ class HKAttention(torch.nn.Module):
         *,
         kernel_size: int = 4,
         aggregation: Literal["kernel", "centroid"] = "kernel",
+        form: Literal["paper", "views"] = "paper",
         dropout: float = 0.0,
         curvature: Curvature = -1.0,
         backend: str = "auto",
@@ -97,11 +109,15 @@ class HKAttention(torch.nn.Module):
             raise InputError(f"kernel_size must be at least 1, got {kernel_size}")
         if aggregation not in AGGREGATIONS:
             raise InputError(f"aggregation must be 'kernel' or 'centroid', got {aggregation!r}")
+        if form not in FORMS:
+            raise InputError(f"form must be 'paper' or 'views', got {form!r}")
+        if form == "views" and aggregation != "kernel":
+            raise InputError("form='views' needs aggregation='kernel': one of the views is of differences")
         check_rate(dropout)
         if backend not in BACKENDS:
             raise InputError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
         self.dim, self.num_heads, self.kernel_size = dim, num_heads, kernel_size
-        self.aggregation, self.dropout, self.backend = aggregation, dropout, backend
+        self.aggregation, self.form, self.dropout, self.backend = aggregation, form, dropout, backend
         register_curvature(self, curvature)
         self.query, self.key, self.value, self.out = (HLinear(dim, dim, curvature=curvature) for _ in range(4))
         self.linear = None
@@ -111,6 +127,9 @@ class HKAttention(torch.nn.Module):
             points = kernel_points(kernel_size, head_dim, curvature_value(curvature)).to(torch.get_default_dtype())
             relift_(points, curvature_value(curvature))
             self.register_buffer("points", points)
+        if form == "views":
+            self.gate_weight = torch.nn.Parameter(torch.empty(3, dim + 1))
+            self.gate_mix = torch.nn.Parameter(torch.empty(3, 3))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -118,12 +137,15 @@ class HKAttention(torch.nn.Module):
 
         HLinear's own unit length, divided among the heads, would leave all keys about equally far from a query: a fresh
         layer would weigh them alike, and learn to tell them apart slowly. With :math:`\sqrt n` scores differ as much
-        as those of a fresh Euclidean attention.
+        as those of a fresh Euclidean attention. All views have equal weights.
         """
         reset_modules(self.children())
         with torch.no_grad():
             for module, length in ((self.query, self.dim), (self.key, self.dim), (self.value, self.num_heads)):
                 module.log_scale.add_(0.5 * math.log(length))
+        if self.form == "views":
+            torch.nn.init.zeros_(self.gate_weight)
+            torch.nn.init.zeros_(self.gate_mix)
 
     def forward(
         self,
@@ -148,8 +170,12 @@ class HKAttention(torch.nn.Module):
             if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), keys.size(2)):
                 wanted, found = (query.size(0), keys.size(2)), tuple(key_padding_mask.shape)
                 raise InputError(f"key_padding_mask must have shape {wanted}, got {found}")
-            heads = self._attend(self._split(self.query(query)), keys, values, own, key_padding_mask, causal)
-            return self.out(self._merge(heads))
+            queries = self._split(self.query(query))
+            attended = self._merge(self._attend(queries, keys, values, own, key_padding_mask, causal))
+            if own is not None and self.form == "views":
+                neighbors = self._merge(self._attend(queries, keys, values, None, key_padding_mask, causal))
+                attended = self._mix(attended, neighbors, self._merge(own))
+            return self.out(attended)
 
     def _check(self, query: Tensor, key: Tensor | None, causal: bool, cache: AttentionCache | None) -> None:
         for name, x in (("query", query), ("key", key)):
@@ -183,11 +209,17 @@ class HKAttention(torch.nn.Module):
         """``(H, B, T, n+1) -> (B, T, dim+1)``."""
         return lifted(x[..., 1:].permute(1, 2, 0, 3).flatten(2), self.curvature)
 
+    def _mix(self, differences: Tensor, neighbors: Tensor, own: Tensor) -> Tensor:
+        """The centroid of the three views of each position, ``(B, T, dim+1)``, by its own weights."""
+        rows = [view.flatten(0, 1) for view in (differences, neighbors, own)]
+        return mixed_views(rows[0], rows[1], rows[2], self.gate_weight, self.gate_mix, self.curvature).view_as(own)
+
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, own: Tensor | None, padding: Tensor | None, causal: bool
     ) -> Tensor:
+        """The aggregation of all heads, ``(H, B, T, n+1)``; HyboNet's where there is no ``own``."""
         kernel: dict[str, Any] = {}
-        if self.linear is not None:
+        if self.linear is not None and own is not None:
             shape = (self.num_heads, self.kernel_size)
             tensors = cast(dict[str, Tensor | None], self.linear.named_tensors())
             linear = {name: None if tensor is None else tensor.unflatten(0, shape) for name, tensor in tensors.items()}
@@ -208,5 +240,6 @@ class HKAttention(torch.nn.Module):
 
     def __repr__(self) -> str:
         kernels = f", kernel_size={self.kernel_size}" if self.aggregation == "kernel" else ""
+        kernels += ", form='views'" if self.form == "views" else ""
         name = self.__class__.__name__
         return f"{name}({self.dim}, num_heads={self.num_heads}{kernels}, aggregation={self.aggregation!r})"

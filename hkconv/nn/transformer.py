@@ -98,7 +98,7 @@ class HTransformerEncoderLayer(torch.nn.Module):
         dim: dimension of the points.
         num_heads: number of heads.
         feedforward_dim: dimension inside the feed-forward part.
-        kernel_size, aggregation: of :class:`~hkconv.nn.hk_attention.HKAttention`.
+        kernel_size, aggregation, form: of :class:`~hkconv.nn.hk_attention.HKAttention`.
         dropout: rate for the spatial coordinates of the input of every linear map but the last of the attention.
         curvature: negative curvature; a ``torch.nn.Parameter`` is learned.
         backend: of the attention.
@@ -119,6 +119,7 @@ class HTransformerEncoderLayer(torch.nn.Module):
         *,
         kernel_size: int = 4,
         aggregation: Literal["kernel", "centroid"] = "kernel",
+        form: Literal["paper", "views"] = "paper",
         dropout: float = 0.0,
         curvature: Curvature = -1.0,
         backend: str = "auto",
@@ -128,7 +129,7 @@ class HTransformerEncoderLayer(torch.nn.Module):
         register_curvature(self, curvature)
         common: dict[str, Any] = {"dropout": dropout, "curvature": curvature}
         self.attention = HKAttention(
-            dim, num_heads, kernel_size=kernel_size, aggregation=aggregation, backend=backend, **common
+            dim, num_heads, kernel_size=kernel_size, aggregation=aggregation, form=form, backend=backend, **common
         )
         self.feedforward = HFeedForward(dim, feedforward_dim, **common)
         self.after_attention, self.after_feedforward = (HResidual(dim, curvature=curvature) for _ in range(2))
@@ -166,7 +167,7 @@ class HTransformerDecoderLayer(HTransformerEncoderLayer):
 
     Attention to the memory is always HyboNet's: there is no value of the query's own that others could be relative to.
 
-    Args: as :class:`HTransformerEncoderLayer`; ``aggregation`` is that of the self attention.
+    Args: as :class:`HTransformerEncoderLayer`; ``aggregation`` and ``form`` are those of the self attention.
 
     Shapes:
         - **x**: points ``(B, T, dim+1)``; with a cache only the new positions

@@ -19,6 +19,7 @@ def test_a_recipe_survives_being_written():
         ({"stepz": 3}, "unknown key 'stepz' in the recipe; did you mean 'steps'"),
         ({"model": "bibert"}, "bert must name a folder for the model bibert"),
         ({"model": "hkn", "bert": "x"}, "bert must name a folder for the model bibert, and for no other, got 'x'"),
+        ({"form": "flat"}, "form must be paper or views, got 'flat'"),
         ({"minutes": 0}, "minutes must be a number above 0 and at most 1000000000 or none, got 0"),
     ],
 )

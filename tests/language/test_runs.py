@@ -61,6 +61,22 @@ def test_the_average_is_of_the_latest_weights(folder):
     assert not load_run(folder).model.training
 
 
+def test_a_run_of_hkn_in_views_comes_back_in_views_and_one_of_before_in_the_paper_s_form(tmp_path):
+    folder = train_translator(toy_recipe(tmp_path, model="hkn", form="views", steps=2)).folder
+    loaded = load_run(folder).model
+    assert all(layer.attention.form == "views" for layer in [*loaded.encoder, *loaded.decoder])
+    trained = read_tensors(list_weights(folder)[-1].path)[0]
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, trained[name]), name
+    # 0.1.0 did not know of forms.
+    config = json.loads((folder / "config.json").read_text())
+    del config["recipe"]["form"]
+    (folder / "config.json").write_text(json.dumps(config))
+    assert runs.read_recipe(folder).form == "paper"
+    with pytest.raises(InputError, match="gate_"):
+        load_run(folder)
+
+
 def test_a_tokenizer_of_another_size_or_content_is_refused(folder, tmp_path):
     path = folder / "tokenizer.json"
     (tmp_path / "other").mkdir()

@@ -8,14 +8,20 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.curvature import LearnedCurvature
 from hkconv.nn import AttentionCache, HKAttention
+from hkconv.ops.rows import view_gates
 from hkconv.testing import assert_on_manifold
 
 DIM, HEADS, KERNELS = 6, 2, 3
 
 
-def make(aggregation="kernel", dtype=torch.float64, **options):
+# What values are seen as: the paper's differences, HyboNet's values themselves, or both and the position's own.
+KINDS = {"kernel": {}, "centroid": {"aggregation": "centroid"}, "views": {"form": "views"}}
+of_each = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind="kernel", dtype=torch.float64, **options):
     """A layer with nothing left at its initial zeros."""
-    layer = HKAttention(DIM, HEADS, kernel_size=KERNELS, aggregation=aggregation, **options).to(dtype)
+    layer = HKAttention(DIM, HEADS, kernel_size=KERNELS, **KINDS[kind], **options).to(dtype)
     with torch.no_grad():
         for parameter in layer.parameters():
             if parameter.dim():
@@ -53,7 +59,7 @@ def literally(layer, query, key, seen, k=-1.0):
     q, keys, values = (
         [literal.hlinear(p, **by[name], k=k) for p in x] for name, x in (("query", query), ("key", key), ("value", key))
     )
-    rows = [[] for _ in query]
+    rows, neighbors, own = ([[] for _ in query] for _ in range(3))
     n = DIM // HEADS
     for number in range(HEADS):
         hq, hk, hv = (head(x, number, k) for x in (q, keys, values))
@@ -61,9 +67,18 @@ def literally(layer, query, key, seen, k=-1.0):
             at = [j for j in range(len(key)) if seen(i, j)]
             score = torch.tensor([-(literal.dist(hq[i], hk[j], k) ** 2) / n**0.5 for j in at], dtype=torch.float64)
             v_i = hv[i] if layer.aggregation == "kernel" else None
+            share, zero = list(score.softmax(0)), torch.zeros(n).double()
             found = [message(layer, number, hv[j], v_i, k) for j in at]
-            rows[i].append(literal.centroid(found, list(score.softmax(0)), k)[1:] if at else torch.zeros(n).double())
-    return torch.stack([literal.hlinear(literal.lift(torch.cat(row), k), **by["out"], k=k) for row in rows])
+            rows[i].append(literal.centroid(found, share, k)[1:] if at else zero)
+            if layer.form == "views":
+                neighbors[i].append(literal.centroid([hv[j] for j in at], share, k)[1:] if at else zero)
+                own[i].append(hv[i][1:])
+    points = [literal.lift(torch.cat(row), k) for row in rows]
+    if layer.form == "views":
+        views = [[literal.lift(torch.cat(row), k) for row in view] for view in (rows, neighbors, own)]
+        gates = layer.gate_weight.detach().double(), layer.gate_mix.detach().double()
+        points = [literal.centroid(y, literal.hkblock_gates(y, *gates), k) for y in zip(*views)]
+    return torch.stack([literal.hlinear(point, **by["out"], k=k) for point in points])
 
 
 PADDING = torch.tensor([[False] * 5, [False, False, False, True, True], [True, False, True, False, False]])
@@ -76,10 +91,10 @@ def backend(request):
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
+@of_each
 @torch.no_grad()
-def test_equals_the_three_equations(aggregation, masked, causal, curvature, backend):
-    layer, x = make(aggregation, curvature=curvature, backend=backend), sequences(3, 5, curvature=curvature)
+def test_equals_the_three_equations(kind, masked, causal, curvature, backend):
+    layer, x = make(kind, curvature=curvature, backend=backend), sequences(3, 5, curvature=curvature)
     out = layer(x, key_padding_mask=PADDING if masked else None, causal=causal)
     for b in range(3):
 
@@ -101,30 +116,31 @@ def test_cross_attention_equals_the_equations(curvature, backend):
         torch.testing.assert_close(out[b], expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
+@of_each
 @torch.no_grad()
-def test_permuting_positions_permutes_the_output(aggregation, backend):
-    layer, x = make(aggregation, backend=backend), sequences(3, 5)
+def test_permuting_positions_permutes_the_output(kind, backend):
+    layer, x = make(kind, backend=backend), sequences(3, 5)
     order = torch.randperm(5)
     out = layer(x, key_padding_mask=PADDING)
     permuted = layer(x[:, order], key_padding_mask=PADDING[:, order])
     torch.testing.assert_close(permuted, out[:, order], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_causal_attention_leaks_no_gradient_from_the_future(aggregation, backend):
-    layer, space = make(aggregation, backend=backend), sequences(2, 6)[..., 1:].requires_grad_()
+@of_each
+def test_causal_attention_leaks_no_gradient_from_the_future(kind, backend):
+    layer, space = make(kind, backend=backend), sequences(2, 6)[..., 1:].requires_grad_()
     for i in range(6):
         out = layer(lorentz.lift(space), causal=True)
         (gradient,) = torch.autograd.grad(out[:, i].square().sum(), space)
         assert (gradient[:, i + 1 :] == 0).all()
         # The first position sees itself alone, and relative to itself it is the origin wherever it is.
-        if i > 0 or aggregation == "centroid":
+        if i > 0 or kind != "kernel":
             assert (gradient[:, : i + 1].abs().amax(-1) > 0).all()
 
 
-def test_padding_leaks_no_gradient(backend):
-    layer, space = make(backend=backend), sequences(3, 5)[..., 1:].requires_grad_()
+@of_each
+def test_padding_leaks_no_gradient(kind, backend):
+    layer, space = make(kind, backend=backend), sequences(3, 5)[..., 1:].requires_grad_()
     out = layer(lorentz.lift(space), key_padding_mask=PADDING)
     (gradient,) = torch.autograd.grad(out[~PADDING].square().sum(), space)
     assert (gradient[PADDING] == 0).all()
@@ -132,10 +148,10 @@ def test_padding_leaks_no_gradient(backend):
 
 
 @pytest.mark.parametrize("steps", [[1] * 6, [2, 1, 3], [6]], ids=str)
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
+@of_each
 @torch.no_grad()
-def test_incremental_decoding_equals_the_full_pass(aggregation, steps, dtype, backend):
-    layer, x = make(aggregation, dtype, backend=backend), sequences(3, 6, dtype)
+def test_incremental_decoding_equals_the_full_pass(kind, steps, dtype, backend):
+    layer, x = make(kind, dtype, backend=backend), sequences(3, 6, dtype)
     cache = AttentionCache()
     parts = [layer(part, causal=True, cache=cache) for part in x.split(steps, dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), layer(x, causal=True))
@@ -163,9 +179,9 @@ def test_cross_attention_projects_its_memory_once():
     torch.testing.assert_close(torch.cat(parts, dim=1), layer(query, memory, key_padding_mask=PADDING))
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_a_sequence_of_padding_alone_gives_the_map_of_the_origin_and_finite_gradients(aggregation, dtype, backend):
-    layer, space = make(aggregation, dtype, backend=backend), sequences(2, 3, dtype)[..., 1:].requires_grad_()
+@pytest.mark.parametrize("kind", ["kernel", "centroid"])
+def test_a_sequence_of_padding_alone_gives_the_map_of_the_origin_and_finite_gradients(kind, dtype, backend):
+    layer, space = make(kind, dtype, backend=backend), sequences(2, 3, dtype)[..., 1:].requires_grad_()
     padding = torch.tensor([[True] * 3, [False] * 3])
     out = layer(lorentz.lift(space), key_padding_mask=padding)
     expected = layer.out(lorentz.origin(DIM, dtype=dtype))
@@ -175,10 +191,54 @@ def test_a_sequence_of_padding_alone_gives_the_map_of_the_origin_and_finite_grad
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
+def test_a_position_that_sees_nothing_is_left_with_the_view_of_itself(dtype, backend):
+    layer, space = make("views", dtype, backend=backend), sequences(1, 3, dtype)[..., 1:].requires_grad_()
+    x = lorentz.lift(space)
+    out = layer(x, key_padding_mask=torch.tensor([[True] * 3]))
+    origin = lorentz.origin(DIM, dtype=dtype).expand(3, -1)
+    views = torch.stack([origin, origin, layer._merge(layer._split(layer.value(x)))[0]], dim=1)
+    expected = layer.out(lorentz.centroid(views, view_gates(views, layer.gate_weight, layer.gate_mix)))
+    torch.testing.assert_close(out[0], expected)
+    (gradient,) = torch.autograd.grad(out[0, 1].square().sum(), space)
+    assert (gradient[0, 1] != 0).any() and (gradient[0, [0, 2]] == 0).all()
+
+
+def test_gradients_of_all_views_are_those_of_differences(backend):
+    layer = make("views", backend=backend)
+    space, parameters = sequences(2, 4)[..., 1:].requires_grad_(), dict(layer.named_parameters())
+
+    def call(space, *values):
+        given = dict(zip(parameters, values))
+        options = {"causal": True, "key_padding_mask": PADDING[1:, 1:]}
+        return torch.func.functional_call(layer, given, (lorentz.lift(space),), options)
+
+    values = [value.detach().requires_grad_() for value in parameters.values()]
+    assert torch.autograd.gradcheck(call, (space, *values), atol=1e-6, rtol=1e-4, fast_mode=True)
+
+
+@torch.no_grad()
+def test_fresh_views_have_equal_weights_and_closed_ones_leave_the_paper_s_attention():
+    layer, paper, x = HKAttention(DIM, HEADS, form="views").double(), HKAttention(DIM, HEADS).double(), sequences(2, 5)
+    layer.load_state_dict({**layer.state_dict(), **paper.state_dict()})
+    fresh = layer(x, causal=True)
+    found = []
+    layer.out.register_forward_pre_hook(lambda _, points: found.append(points[0]))
+    layer(x, causal=True)
+    mixed = found.pop()
+    # Gates that are open for one view alone: its weight is 1 to the last digit.
+    for view in range(3):
+        layer.gate_mix.zero_()[:, view] = 1e3
+        layer(x, causal=True)
+    expected = lorentz.centroid(torch.stack(found, dim=-2))
+    torch.testing.assert_close(mixed, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(layer.out(found[0]), paper(x, causal=True), rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(fresh, paper(x, causal=True), atol=1e-3)
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3, 1e8])
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_is_finite_and_on_the_manifold_for_near_and_far_inputs(aggregation, scale, backend):
-    layer = make(aggregation, torch.float32, backend=backend)
+@of_each
+def test_is_finite_and_on_the_manifold_for_near_and_far_inputs(kind, scale, backend):
+    layer = make(kind, torch.float32, backend=backend)
     space = (scale * torch.randn(2, 5, DIM)).requires_grad_()
     out = layer(lorentz.lift(space), causal=True)
     assert_on_manifold(out)
@@ -242,6 +302,11 @@ def test_reset_repr_and_bad_input():
         HKAttention(4, 2, kernel_size=0)
     with pytest.raises(InputError, match="aggregation must be 'kernel' or 'centroid', got 'mean'"):
         HKAttention(6, 2, aggregation="mean")
+    assert str(make("views")) == "HKAttention(6, num_heads=2, kernel_size=3, form='views', aggregation='kernel')"
+    with pytest.raises(InputError, match="form must be 'paper' or 'views', got 'view'"):
+        HKAttention(6, 2, form="view")
+    with pytest.raises(InputError, match="form='views' needs aggregation='kernel'"):
+        HKAttention(6, 2, aggregation="centroid", form="views")
     with pytest.raises(InputError, match="cross attention needs aggregation='centroid'"):
         layer(x, x)
     with pytest.raises(InputError, match="a cache needs causal=True"):
@@ -256,9 +321,9 @@ def test_reset_repr_and_bad_input():
         layer(x[:1], causal=True, cache=cache)
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_compiles_as_one_graph_with_the_same_gradients(aggregation):
-    layer, x = make(aggregation), sequences(2, 5)
+@of_each
+def test_compiles_as_one_graph_with_the_same_gradients(kind):
+    layer, x = make(kind), sequences(2, 5)
     found = []
     for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         layer.zero_grad()

@@ -11,6 +11,9 @@ DIM = 6
 PADDING = torch.tensor([[False] * 5, [False, False, False, True, True]])
 
 
+of_each = pytest.mark.parametrize("options", [{}, {"aggregation": "centroid"}, {"form": "views"}], ids=str)
+
+
 def points(*shape, dtype=torch.float64, curvature=-1.0):
     return lorentz.lift(torch.randn(*shape, DIM, dtype=torch.float64), curvature).to(dtype)
 
@@ -42,10 +45,10 @@ def test_feed_forward_is_two_maps_with_a_relu_between(curvature):
     torch.testing.assert_close(expected, layer(x), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_encoder_layer_composes_its_parts(aggregation, curvature):
+@of_each
+def test_encoder_layer_composes_its_parts(options, curvature):
     layer, x = (
-        make(HTransformerEncoderLayer, aggregation=aggregation, curvature=curvature),
+        make(HTransformerEncoderLayer, **options, curvature=curvature),
         points(2, 5, curvature=curvature),
     )
     attended = layer.after_attention(x, layer.attention(x, key_padding_mask=PADDING))
@@ -55,11 +58,9 @@ def test_encoder_layer_composes_its_parts(aggregation, curvature):
     assert_on_manifold(out, curvature)
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_what_stands_at_padding_changes_nothing_elsewhere(aggregation):
-    encoder, decoder = (
-        make(kind, aggregation=aggregation) for kind in (HTransformerEncoderLayer, HTransformerDecoderLayer)
-    )
+@of_each
+def test_what_stands_at_padding_changes_nothing_elsewhere(options):
+    encoder, decoder = (make(kind, **options) for kind in (HTransformerEncoderLayer, HTransformerDecoderLayer))
     x, other, target = points(2, 5), points(2, 5), points(2, 4)
     changed = torch.where(PADDING.unsqueeze(-1), other, x)
     torch.testing.assert_close(encoder(x, PADDING)[~PADDING], encoder(changed, PADDING)[~PADDING])
@@ -67,19 +68,19 @@ def test_what_stands_at_padding_changes_nothing_elsewhere(aggregation):
     assert not torch.allclose(decoder(target, x), decoder(target, changed))
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
-def test_decoder_layer_sees_no_later_target(aggregation):
-    layer, memory = make(HTransformerDecoderLayer, aggregation=aggregation), points(2, 5)
+@of_each
+def test_decoder_layer_sees_no_later_target(options):
+    layer, memory = make(HTransformerDecoderLayer, **options), points(2, 5)
     space = torch.randn(2, 4, DIM, dtype=torch.float64, requires_grad=True)
     for i in range(4):
         (gradient,) = torch.autograd.grad(layer(lorentz.lift(space), memory, PADDING)[:, i].square().sum(), space)
         assert (gradient[:, i + 1 :] == 0).all() and (gradient[:, : i + 1] != 0).any(-1).all()
 
 
-@pytest.mark.parametrize("aggregation", ["kernel", "centroid"])
+@of_each
 @torch.no_grad()
-def test_decoding_step_by_step_with_chosen_hypotheses_equals_the_full_pass(aggregation):
-    layer = make(HTransformerDecoderLayer, aggregation=aggregation)
+def test_decoding_step_by_step_with_chosen_hypotheses_equals_the_full_pass(options):
+    layer = make(HTransformerDecoderLayer, **options)
     x, memory, index = points(2, 6), points(2, 5), torch.tensor([1, 1, 0])
     cache = DecoderCache.empty()
     first = [layer(x[:, i : i + 1], memory, PADDING, cache) for i in range(3)]
@@ -90,9 +91,10 @@ def test_decoding_step_by_step_with_chosen_hypotheses_equals_the_full_pass(aggre
     torch.testing.assert_close(torch.cat(rest, dim=1), full[index, 3:])
 
 
+@pytest.mark.parametrize("form", ["paper", "views"])
 @pytest.mark.parametrize("kind", [HTransformerEncoderLayer, HTransformerDecoderLayer])
-def test_every_parameter_learns(kind):
-    layer, x = make(kind, dropout=0.1).train(), points(2, 5)
+def test_every_parameter_learns(kind, form):
+    layer, x = make(kind, dropout=0.1, form=form).train(), points(2, 5)
     out = layer(x, PADDING) if kind is HTransformerEncoderLayer else layer(x, points(2, 5), PADDING)
     (out * torch.randn_like(out)).sum().backward()
     for name, parameter in layer.named_parameters():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import geoopt
 import torch
@@ -109,11 +109,13 @@ class HKNTransformer(HyperbolicTransformer):
     Args:
         sizes: sizes of the system.
         kernel_size: number of kernel points.
-        backend: of :class:`~hkconv.nn.HKAttention`.
+        form, backend: of :class:`~hkconv.nn.HKAttention`.
     """
 
-    def __init__(self, sizes: Sizes, kernel_size: int = 4, backend: str = "auto"):
-        super().__init__(sizes, aggregation="kernel", kernel_size=kernel_size, backend=backend)
+    def __init__(
+        self, sizes: Sizes, kernel_size: int = 4, form: Literal["paper", "views"] = "paper", backend: str = "auto"
+    ):
+        super().__init__(sizes, aggregation="kernel", kernel_size=kernel_size, form=form, backend=backend)
 
 
 class HyboNetTransformer(HyperbolicTransformer):

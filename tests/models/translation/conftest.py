@@ -9,10 +9,13 @@ from hkconv.models.translation import create_translator
 
 @pytest.fixture
 def built(tmp_path):
-    """``built(name, **sizes)``: a fresh system."""
+    """``built(name, **sizes)``: a fresh system; ``hkn views`` is HKN in that form."""
 
     def build(name, **sizes):
-        own = {"folder": make_bert(tmp_path / "bert", sizes)} if name == "bibert" else {}
+        name, *form = name.split()
+        own = {"form": form[0]} if form else {}
+        if name == "bibert":
+            own["folder"] = make_bert(tmp_path / "bert", sizes)
         return create_translator(name, **sizes, **own)
 
     return build

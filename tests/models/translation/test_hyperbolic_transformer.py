@@ -70,6 +70,27 @@ def test_hkn_differs_from_hybonet_in_the_maps_of_its_kernel_points_alone():
 
 
 @torch.no_grad()
+def test_self_attentions_in_views_have_gates_and_no_other_part_changes(small, generator):
+    views, paper = (small("hkn", torch.float64, form=form) for form in ("views", "paper"))
+    more = {name for name, _ in views.named_parameters()} - {name for name, _ in paper.named_parameters()}
+    assert more == {
+        f"{side}.{layer}.attention.{gate}"
+        for side in ("encoder", "decoder")
+        for layer in range(SIZES["num_layers"])
+        for gate in ("gate_weight", "gate_mix")
+    }
+    views.load_state_dict({**views.state_dict(), **paper.state_dict()})
+    source, target = sentences(generator), shifted(sentences(generator))
+    assert not torch.allclose(views(source, target), paper(source, target))
+    for name in more:
+        # Gates that are open for the differences alone.
+        gate = views.get_parameter(name).zero_()
+        if name.endswith("mix"):
+            gate[:, 0] = 1e3
+    torch.testing.assert_close(views(source, target), paper(source, target), **close(torch.float64))
+
+
+@torch.no_grad()
 def test_order_of_source_words_matters_by_their_positions_alone(small, generator):
     model = small("hkn", torch.float64)
     positions = model.embedding.positions

@@ -19,7 +19,8 @@ from hkconv.errors import InputError
 from hkconv.models.translation import TRANSLATION_MODELS, create_translator
 from hkconv.models.translation.tokens import PAD
 
-of_each = pytest.mark.parametrize("name", TRANSLATION_MODELS)
+SYSTEMS = [*TRANSLATION_MODELS, "hkn views"]
+of_each = pytest.mark.parametrize("name", SYSTEMS)
 
 
 @of_each
@@ -148,7 +149,7 @@ def test_half_precision_changes_little(name, small, generator):
 
 
 # HKN's own file asks more of it.
-@pytest.mark.parametrize("name", [name for name in TRANSLATION_MODELS if name != "hkn"])
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "hkn"])
 def test_learns_to_write_backwards(name, built, generator):
     sizes = {"dim": 16, "num_heads": 2, "feedforward_dim": 32, "num_layers": 1, "dropout": 0.0, "max_length": 8}
     model = built(name, vocabulary=VOCABULARY, **sizes)
@@ -180,6 +181,7 @@ def test_sizes_are_those_of_the_paper(dim, num_heads, feedforward_dim):
 @pytest.mark.parametrize(
     "name, option, wrong, message",
     [
+        ("hkn", "form", "view", "form must be 'paper' or 'views', got 'view'"),
         ("convseq2seq", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
         ("hnn++", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
         ("dynamicconv", "kernel_sizes", (), "kernel_sizes must be numbers of at least 1"),
