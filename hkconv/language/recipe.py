@@ -49,6 +49,9 @@ class TranslationRecipe(Options):
     num_layers: int = whole(6, LAYERS, "Layers of the encoder, and of the decoder.")
     kernel_size: int = whole(4, KERNELS, "HKN: number of kernel points.")
     form: str = choice("paper", ("paper", "views"), "HKN: the paper's attention, or with three views of values.")
+    output: str = choice(
+        "distance", ("distance", "planes"), "HKN, HyboNet: logits by distance to tokens, or to their hyperplanes."
+    )
     bert: str | None = text(None, "a folder", "BiBERT: folder of a BERT model and its tokenizer.json.", optional=True)
     dropout: float = number(0.1, RATE, "Dropout rate.")
     max_length: int = whole(

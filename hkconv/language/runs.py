@@ -113,7 +113,8 @@ def load_run(folder: Path | str, weights: str = "best", device: torch.device | s
 def build_model(recipe: TranslationRecipe, tokenizer: "Tokenizer") -> Seq2Seq:
     """The translator of a recipe, untrained."""
     own: dict[str, dict[str, Any]] = {
-        "hkn": {"kernel_size": recipe.kernel_size, "form": recipe.form},
+        "hkn": {"kernel_size": recipe.kernel_size, "form": recipe.form, "output": recipe.output},
+        "hybonet": {"output": recipe.output},
         "bibert": {"folder": recipe.bert},
     }
     return create_translator(

@@ -61,18 +61,20 @@ def test_the_average_is_of_the_latest_weights(folder):
     assert not load_run(folder).model.training
 
 
-def test_a_run_of_hkn_in_views_comes_back_in_views_and_one_of_before_in_the_paper_s_form(tmp_path):
-    folder = train_translator(toy_recipe(tmp_path, model="hkn", form="views", steps=2)).folder
+def test_a_run_comes_back_in_its_form_and_one_of_before_in_the_paper_s(tmp_path):
+    folder = train_translator(toy_recipe(tmp_path, model="hkn", form="views", output="planes", steps=2)).folder
     loaded = load_run(folder).model
+    assert loaded.embedding.output == "planes"
     assert all(layer.attention.form == "views" for layer in [*loaded.encoder, *loaded.decoder])
     trained = read_tensors(list_weights(folder)[-1].path)[0]
     for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, trained[name]), name
-    # 0.1.0 did not know of forms.
+    # 0.1.0 did not know of these.
     config = json.loads((folder / "config.json").read_text())
-    del config["recipe"]["form"]
+    del config["recipe"]["form"], config["recipe"]["output"]
     (folder / "config.json").write_text(json.dumps(config))
-    assert runs.read_recipe(folder).form == "paper"
+    before = runs.read_recipe(folder)
+    assert (before.form, before.output) == ("paper", "distance")
     with pytest.raises(InputError, match="gate_"):
         load_run(folder)
 

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hkconv.errors import InputError
 from hkconv.geometry.lorentz import centroid, exp0, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.models.translation.seq2seq import DecodingState, Memory, Seq2Seq, Sizes
 from hkconv.nn import DecoderCache, HNorm, HTransformerDecoderLayer, HTransformerEncoderLayer
 from hkconv.nn.common import full_precision, relift_
+
+Output = Literal["distance", "planes"]
+OUTPUTS = ("distance", "planes")
 
 
 class HyperbolicTransformer(Seq2Seq):
@@ -21,16 +25,17 @@ class HyperbolicTransformer(Seq2Seq):
 
     Args:
         sizes: sizes of the system.
+        output: of :class:`LorentzEmbedding`.
         attention: what :class:`~hkconv.nn.HTransformerEncoderLayer` takes for its attention.
     """
 
     geometry = "lorentz"
 
-    def __init__(self, sizes: Sizes, **attention: Any):
+    def __init__(self, sizes: Sizes, output: Output = "distance", **attention: Any):
         super().__init__(sizes)
         dims = sizes.dim, sizes.num_heads, sizes.feedforward_dim
         options = {**attention, "dropout": sizes.dropout}
-        self.embedding = LorentzEmbedding(sizes)
+        self.embedding = LorentzEmbedding(sizes, output)
         self.encoder = torch.nn.ModuleList(HTransformerEncoderLayer(*dims, **options) for _ in range(sizes.num_layers))
         self.decoder = torch.nn.ModuleList(HTransformerDecoderLayer(*dims, **options) for _ in range(sizes.num_layers))
 
@@ -60,11 +65,28 @@ class LorentzEmbedding(torch.nn.Module):
     is one product of matrices, where all distances of a batch to a vocabulary would be billions of roots. One set
     of points serves source, target and output. Dropout acts on the spatial coordinates of states.
 
+    A token is near to most states only if it is near to the origin: frequent ones go there, and from there no direction
+    of a state says much about them. With ``output="planes"`` a logit compares the distance with that of the token
+    mirrored in the origin, :math:`\bar e_w`, and the radius is free,
+
+    .. math::
+        \mathrm{logit}_w(x) = \frac{\|x - \bar e_w\|_L^2 - \|x - e_w\|_L^2}{2T} = \frac{2\, x_s \cdot e_{w,s}}{T}
+        = \frac{2}{T} \sinh d(o, e_w) \sinh d(x, H_w),
+
+    with the signed distance to the hyperplane :math:`H_w` through the origin whose normal points to the token.
+
+    Args:
+        sizes: sizes of the system.
+        output: ``"distance"`` or ``"planes"``.
+
     Shapes: ids ``(B, T)`` to points ``(B, T, dim+1)``; points to logits ``(B, T, vocabulary)``.
     """
 
-    def __init__(self, sizes: Sizes):
+    def __init__(self, sizes: Sizes, output: Output = "distance"):
         super().__init__()
+        if output not in OUTPUTS:
+            raise InputError(f"output must be {' or '.join(map(repr, OUTPUTS))}, got {output!r}")
+        self.output = output
         manifold = Lorentz()
         self.tokens = geoopt.ManifoldParameter(manifold.origin(sizes.vocabulary, sizes.dim + 1), manifold=manifold)
         self.positions = geoopt.ManifoldParameter(manifold.origin(sizes.max_length, sizes.dim + 1), manifold=manifold)
@@ -91,6 +113,8 @@ class LorentzEmbedding(torch.nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         with full_precision(states) as (states,):
+            if self.output == "planes":
+                return F.linear(states[..., 1:] * (2 * (-self.log_temperature).exp()), self.tokens[:, 1:])
             mirrored = torch.cat([-states[..., :1], states[..., 1:]], dim=-1)
             return 2 * (1 + F.linear(mirrored, lift(self.tokens[:, 1:]))) * (-self.log_temperature).exp()
 
@@ -110,12 +134,18 @@ class HKNTransformer(HyperbolicTransformer):
         sizes: sizes of the system.
         kernel_size: number of kernel points.
         form, backend: of :class:`~hkconv.nn.HKAttention`.
+        output: of :class:`LorentzEmbedding`.
     """
 
     def __init__(
-        self, sizes: Sizes, kernel_size: int = 4, form: Literal["paper", "views"] = "paper", backend: str = "auto"
+        self,
+        sizes: Sizes,
+        kernel_size: int = 4,
+        form: Literal["paper", "views"] = "paper",
+        output: Output = "distance",
+        backend: str = "auto",
     ):
-        super().__init__(sizes, aggregation="kernel", kernel_size=kernel_size, form=form, backend=backend)
+        super().__init__(sizes, output, aggregation="kernel", kernel_size=kernel_size, form=form, backend=backend)
 
 
 class HyboNetTransformer(HyperbolicTransformer):
@@ -124,8 +154,9 @@ class HyboNetTransformer(HyperbolicTransformer):
 
     Args:
         sizes: sizes of the system.
+        output: of :class:`LorentzEmbedding`.
         backend: of :class:`~hkconv.nn.HKAttention`.
     """
 
-    def __init__(self, sizes: Sizes, backend: str = "auto"):
-        super().__init__(sizes, aggregation="centroid", backend=backend)
+    def __init__(self, sizes: Sizes, output: Output = "distance", backend: str = "auto"):
+        super().__init__(sizes, output, aggregation="centroid", backend=backend)

@@ -9,11 +9,11 @@ from hkconv.models.translation import create_translator
 
 @pytest.fixture
 def built(tmp_path):
-    """``built(name, **sizes)``: a fresh system; ``hkn views`` is HKN in that form."""
+    """``built(name, **sizes)``: a fresh system; ``hkn form=views`` is HKN in that form."""
 
     def build(name, **sizes):
-        name, *form = name.split()
-        own = {"form": form[0]} if form else {}
+        name, *options = name.split()
+        own = dict(option.split("=") for option in options)
         if name == "bibert":
             own["folder"] = make_bert(tmp_path / "bert", sizes)
         return create_translator(name, **sizes, **own)

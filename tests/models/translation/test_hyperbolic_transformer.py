@@ -37,8 +37,29 @@ def test_logits_are_negative_squared_lorentzian_distances_to_tokens(dtype, small
     assert torch.equal(found.argsort(-1, descending=True), geodesic.argsort(-1))
 
 
-def test_fresh_logits_are_neither_flat_nor_sharp(generator):
-    model = create_translator("hybonet", **{**SIZES, "vocabulary": 1000, "dim": 64}).eval()
+@torch.no_grad()
+def test_logits_of_planes_compare_distances_with_those_of_mirrored_tokens(dtype, small, generator):
+    embedding = small("hkn", dtype, output="planes").embedding
+    states = lorentz.lift(torch.randn(2, 3, SIZES["dim"], generator=generator).to(dtype))
+    mirrored = torch.cat([embedding.tokens[:, :1], -embedding.tokens[:, 1:]], dim=-1)
+    gaps = [states.unsqueeze(2) - points for points in (mirrored, embedding.tokens)]
+    far, near = (gap[..., 1:].square().sum(-1) - gap[..., 0].square() for gap in gaps)
+    found = embedding.logits(states)
+    torch.testing.assert_close(found, (far - near) / (2 * embedding.log_temperature.exp()), **close(dtype))
+    # The reflection that fixes the hyperplane moves a point by twice its distance from there.
+    space = embedding.tokens[:, 1:]
+    unit = space / space.norm(dim=-1, keepdim=True)
+    depth = states[..., 1:] @ unit.T
+    reflected = lorentz.lift(states[..., 1:].unsqueeze(2) - 2 * depth.unsqueeze(-1) * unit)
+    distance = depth.sign() * lorentz.dist(states.unsqueeze(2), reflected) / 2
+    origin = lorentz.origin(SIZES["dim"], dtype=dtype)
+    expected = 2 * lorentz.dist(embedding.tokens, origin).sinh() * distance.sinh() / embedding.log_temperature.exp()
+    torch.testing.assert_close(found, expected, **close(dtype))
+
+
+@pytest.mark.parametrize("output", ["distance", "planes"])
+def test_fresh_logits_are_neither_flat_nor_sharp(output, generator):
+    model = create_translator("hybonet", **{**SIZES, "vocabulary": 1000, "dim": 64}, output=output).eval()
     ids = torch.randint(4, 1000, (4, 10), generator=generator)
     assert 0.5 < model(ids, ids).std(-1).mean() < 2
 

@@ -19,7 +19,7 @@ from hkconv.errors import InputError
 from hkconv.models.translation import TRANSLATION_MODELS, create_translator
 from hkconv.models.translation.tokens import PAD
 
-SYSTEMS = [*TRANSLATION_MODELS, "hkn views"]
+SYSTEMS = [*TRANSLATION_MODELS, "hkn form=views", "hybonet output=planes"]
 of_each = pytest.mark.parametrize("name", SYSTEMS)
 
 
@@ -181,6 +181,7 @@ def test_sizes_are_those_of_the_paper(dim, num_heads, feedforward_dim):
 @pytest.mark.parametrize(
     "name, option, wrong, message",
     [
+        ("hybonet", "output", "plane", "output must be 'distance' or 'planes', got 'plane'"),
         ("hkn", "form", "view", "form must be 'paper' or 'views', got 'view'"),
         ("convseq2seq", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
         ("hnn++", "kernel_size", 0, "kernel_size must be at least 1, got 0"),
