@@ -112,11 +112,15 @@ class LorentzEmbedding(torch.nn.Module):
         return lift(self.dropout(states[..., 1:]))
 
     def logits(self, states: Tensor) -> Tensor:
+        return self.logits_of(self.tokens, states)
+
+    def logits_of(self, tokens: Tensor, states: Tensor) -> Tensor:
+        """The logits of other points ``(V, dim+1)`` than those of the vocabulary."""
         with full_precision(states) as (states,):
             if self.output == "planes":
-                return F.linear(states[..., 1:] * (2 * (-self.log_temperature).exp()), self.tokens[:, 1:])
+                return F.linear(states[..., 1:] * (2 * (-self.log_temperature).exp()), tokens[:, 1:])
             mirrored = torch.cat([-states[..., :1], states[..., 1:]], dim=-1)
-            return 2 * (1 + F.linear(mirrored, lift(self.tokens[:, 1:]))) * (-self.log_temperature).exp()
+            return 2 * (1 + F.linear(mirrored, lift(tokens[:, 1:]))) * (-self.log_temperature).exp()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "LorentzEmbedding":
         super()._apply(fn, recurse)
