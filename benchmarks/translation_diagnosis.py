@@ -9,6 +9,7 @@ Run: python benchmarks/translation_diagnosis.py --train iwslt14/train --valid iw
 
 import argparse
 import csv
+import gc
 import math
 import os
 import sys
@@ -32,6 +33,7 @@ from hkconv.data.parallel_text import find_parallel_text
 from hkconv.engine.callbacks import Callback
 from hkconv.engine.devices import find_device
 from hkconv.engine.files import append_line, make_folder, read_json, write_json
+from hkconv.engine.guard import DivergenceError
 from hkconv.engine.reproducibility import deterministic_algorithms, seed_everything
 from hkconv.engine.step import CapturedParts, Step
 from hkconv.engine.steps import LogEntry, StepCourse, StepSettings, read_log
@@ -310,8 +312,16 @@ def train(job: Job) -> str:
         settings = StepSettings(recipe.steps, recipe.accumulate, recipe.log_every, recipe.validate_every)
         files = job.run / runs.STATE_FILE, job.run / runs.LOG_FILE
         course = StepCourse(task, step, settings, *files, Rows(job))
-        course.run(time.perf_counter() + job.until - time.time())
-    return f"{job.variant}, seed {job.seed}: step {course.progress.step} of {recipe.steps}"
+        try:
+            course.run(time.perf_counter() + job.until - time.time())
+        except DivergenceError as error:
+            # The others go on; another call tries this one again from its last validation.
+            return f"{job.variant}, seed {job.seed}: {error}"
+    reached = course.progress.step
+    # The graphs of this training must not be taken down while those of the next are recorded.
+    del course, step
+    gc.collect()
+    return f"{job.variant}, seed {job.seed}: step {reached} of {recipe.steps}"
 
 
 def stretched(model: torch.nn.Module, stretch: dict[str, float], capturable: bool) -> torch.optim.Optimizer:

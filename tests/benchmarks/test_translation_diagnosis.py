@@ -56,7 +56,7 @@ def test_going_on_gives_the_rows_of_one_call(jobs, tmp_path):
     run([whole], 1)
     found = losses(whole)
     (part,) = jobs(("hkn",), steps=4)
-    part = replace(part, folder=whole.folder, table=tmp_path / "other.csv", seed=0)
+    part = replace(part, table=tmp_path / "other.csv")
     (tmp_path / "runs" / "runs" / "hkn-0").rename(tmp_path / "kept")
     run([part], 1)
     run([replace(part, common=whole.common)], 1)
@@ -67,6 +67,13 @@ def test_nothing_begins_when_the_time_is_up(jobs):
     told = []
     run(jobs(("hybonet",), until=0.0), 1, told.append)
     assert told == []
+
+
+def test_one_that_diverges_does_not_stop_the_others(jobs):
+    told = []
+    run(jobs(("hkn+lr=1e20", "transformer")), 1, told.append)
+    assert "not finite" in told[0]
+    assert told[1] == "transformer, seed 0: step 4 of 4"
 
 
 def test_workers_train_the_same_side_by_side(jobs, tmp_path):
