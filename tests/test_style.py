@@ -28,7 +28,7 @@ ROOMS = (
     "viz",
 )
 FILES = sorted(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py"))
-KERNELS = re.compile(r"ops/\w*(cpu|cuda)\.py")
+KERNELS = re.compile(r"ops/\w*(cpu|cuda|cuda_kernels)\.py")
 BRITISH = re.compile(
     r"neighbour|centre|centring|colour|behaviour|(normal|minim|optim|general|initial|standard)is(e|ed|ing|ation)\b"
 )

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from hkconv.ops.attention import PairGradients, Pairs
 from hkconv.ops.backends import Launcher
-from hkconv.ops.cuda import _arcosh1p, _power_of_two, _sigmoid
+from hkconv.ops.cuda_parts import _arcosh1p, _power_of_two, _sigmoid
 
 # A difference that many times smaller than what it is the difference of is taken in its literal form.
 CANCELS = tl.constexpr(32)

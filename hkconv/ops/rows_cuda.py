@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hkconv.geometry.maps import max_radius
 from hkconv.ops.backends import Launcher
-from hkconv.ops.cuda import _power_of_two, _relate, _sigmoid
+from hkconv.ops.cuda_parts import _power_of_two, _relate, _sigmoid
 
 # Elements of a tile, and of them a warp's.
 TILE, TILE_PER_WARP = 1024, 256

@@ -1,7 +1,7 @@
 """Squared distances along edges on CUDA: Triton kernels, one program a chunk of one node's edges.
 
-Chunks, and how the sums of a hub's chunks are added in order, are those of :mod:`hkconv.ops.cuda`: no atomics, and the
-same input gives the same bits. In Triton's interpreter the same functions take CPU tensors.
+Chunks, and how the sums of a hub's chunks are added in order, are those of :mod:`hkconv.ops.cuda_walks`: no atomics,
+and the same input gives the same bits. In Triton's interpreter the same functions take CPU tensors.
 """
 
 import torch
@@ -10,21 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from hkconv.ops.backends import Launcher
-from hkconv.ops.cuda import (
-    TILE,
-    TILE_PER_WARP,
-    _add_gradients_of_hubs,
-    _arcosh1p,
-    _by_source,
-    _by_target,
-    _points,
-    _power_of_two,
-    _relate,
-    _Rows,
-    _time,
-    _Work,
-    assert_inside,
-)
+from hkconv.ops.cuda_parts import TILE, TILE_PER_WARP, _arcosh1p, _points, _power_of_two, _relate, _time
+from hkconv.ops.cuda_walks import _add_gradients_of_hubs, _by_source, _by_target, _Rows, _Work, assert_inside
 from hkconv.ops.neighbors import Neighbors
 
 
