@@ -1,4 +1,4 @@
-r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x kernel points x n ever stored.
+r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x kernel points x n kept.
 
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
