@@ -11,6 +11,7 @@ from hkconv.geometry.curvature import Curvature, curvature_value
 from hkconv.geometry.lorentz import dist, exp0, lift
 from hkconv.geometry.manifold import Lorentz
 from hkconv.nn.common import full_precision, register_curvature, relift_
+from hkconv.ops import rows
 from hkconv.ops.reference import in_pieces
 
 
@@ -46,6 +47,8 @@ class HDistance(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_points(x, self.in_dim, self.curvature, "x", self)
         with full_precision(x) as (x,):
+            if self.out_features <= rows.MOST_CENTERS and rows.are_fused(x, self.in_dim, self.curvature):
+                return rows.distances(x, self.centers[..., 1:], curvature_value(self.curvature))
             return self._distances(x, lift(self.centers[..., 1:], self.curvature))
 
     def _distances(self, x: Tensor, centers: Tensor) -> Tensor:

@@ -19,11 +19,15 @@ from torch.nn import functional as F
 from hkconv.geometry.centroid import mixed_space
 from hkconv.geometry.curvature import Curvature, curvature_radius
 from hkconv.geometry.hyperboloid import lift, point_along
+from hkconv.geometry.relative import dist
 from hkconv.ops.backends import choose_backend
 from hkconv.ops.centroid import kernel_centroid
 
 # Coordinates of space that one program holds.
 WIDEST = 4096
+
+# Centers up to which the gradient of each is summed by program: a program keeps a row for every one.
+MOST_CENTERS = 256
 
 # As sharp as the softmax of Luan et al. (2022) for three channels: it multiplies by their number.
 SHARPNESS = 3
@@ -146,6 +150,16 @@ def mixed_norm(
     return _Fused.apply(_MIXED_NORM, numbers, first, second, logit, norm.weight, norm.bias)
 
 
+def distances(points: Tensor, centers: Tensor, curvature: float = -1.0) -> Tensor:
+    r"""The distances :math:`d(x_i, c_j)` of points to the points over ``centers``, of which only the space is read.
+
+    Shapes: ``(..., n+1), (C, n) -> (..., C)``.
+    """
+    flat = points.reshape(-1, points.size(-1))
+    found = _Fused.apply(_DISTANCES, (curvature_radius(curvature),), flat, centers)
+    return found.view(*points.shape[:-1], len(centers))
+
+
 def view_gates(views: Tensor, gate_weight: Tensor, gate_mix: Tensor) -> Tensor:
     """The weights :math:`g` of the views in :func:`mixed_views`, which sum to 1, ``(N, 3, n+1) -> (N, 3)``."""
     open_by = torch.sigmoid((views * gate_weight).sum(-1))
@@ -201,7 +215,13 @@ def _plain_mixed_views(
     return kernel_centroid(views, view_gates(views, gate_weight, gate_mix), curvature)
 
 
+def _plain_distances(points: Tensor, centers: Tensor, R: float) -> Tensor:
+    x, p = (lift(space, -(R**-2)) for space in (points[:, 1:], centers))
+    return dist(x.unsqueeze(1), p, -(R**-2))
+
+
 _LIFTED = _Operation("lifted", lambda space, R: lift(space, -(R**-2)))
 _GATED_POINTS = _Operation("gated_points", _plain_gated_points)
 _MIXED_NORM = _Operation("mixed_norm", _plain_mixed_norm)
 _MIXED_VIEWS = _Operation("mixed_views", lambda d, a, s, v, G, R: _plain_mixed_views(d, a, s, v, G, -(R**-2)))
+_DISTANCES = _Operation("distances", _plain_distances)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hkconv.geometry.maps import max_radius
 from hkconv.ops.backends import Launcher
-from hkconv.ops.cuda_parts import _power_of_two, _relate, _sigmoid
+from hkconv.ops.cuda_parts import _arcosh1p, _power_of_two, _relate, _sigmoid
 
 # Elements of a tile, and of them a warp's.
 TILE, TILE_PER_WARP = 1024, 256
@@ -312,6 +312,44 @@ def _mixed_views_gradients(
     )  # fmt: skip
 
 
+@triton.jit(do_not_specialize=["rows"])
+def _distances(
+    points, centers, out, rows, C: tl.constexpr, n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr
+):  # fmt: skip
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    x = _space(points, row, column, inside, n) / R
+    x_time = _lift(x, 1)
+    for c in range(C):
+        p = (tl.load(centers + c * n + column, mask=column < n, other=0) / R)[None, :] + tl.zeros([B, NP], x.dtype)
+        delta, _, _ = _relate(x, p, x_time, _lift(p, 1))
+        distance = R * _arcosh1p(delta, tl.sqrt(delta) * tl.sqrt(delta + 2))
+        tl.store(out + row * C + c, distance, mask=valid)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _distances_gradients(
+    points, centers, grad, by_points, sums, rows,
+    C: tl.constexpr, n: tl.constexpr, R: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
+):  # fmt: skip
+    """d' δ' with δ' = (x - p) - (x_t - p_t) x/x_t and d' = 1/sinh(d/R), 0 at d = 0; likewise of p."""
+    row, valid, column, inside = _tile(rows, n, B, NP)
+    x = _space(points, row, column, inside, n) / R
+    x_time = _lift(x, 1)
+    by_x = tl.zeros([B, NP], x.dtype)
+    mine = sums + tl.program_id(0).to(tl.int64) * (C * n)
+    for c in range(C):
+        p = (tl.load(centers + c * n + column, mask=column < n, other=0) / R)[None, :] + tl.zeros([B, NP], x.dtype)
+        p_time = _lift(p, 1)
+        delta, _, gap = _relate(x, p, x_time, p_time)
+        sinh = tl.sqrt(delta) * tl.sqrt(delta + 2)
+        slope = tl.load(grad + row * C + c, mask=valid, other=0)
+        slope = tl.where(sinh > 0, slope / tl.where(sinh > 0, sinh, 1), 0)
+        by_x += slope[:, None] * ((x - p) - (gap / x_time)[:, None] * x)
+        by_p = slope[:, None] * ((p - x) + (gap / p_time)[:, None] * p)
+        tl.store(mine + c * n + column, tl.sum(by_p, 0), mask=column < n)
+    _store_points(by_points, row, valid, column, inside, tl.zeros([B], x.dtype), by_x, n)
+
+
 @triton.jit
 def _sinh_per(r):
     """sinh(r)/r: by its series where the difference of exponentials would cancel."""
@@ -477,6 +515,25 @@ def mixed_views_gradients(
     return [*by_views, by_weight.view_as(gate_weight), by_mix.view_as(gate_mix)]
 
 
+def distances(points: Tensor, centers: Tensor, R: float) -> Tensor:
+    """Distances of points ``(N, n+1)`` to centers, ``(N, C)``."""
+    out = points.new_empty(len(points), len(centers))
+    if out.numel():
+        tensors = [*_contiguous(points, centers), out]
+        _launch(_for_distances, tensors[0][:, 1:], tensors, C=len(centers), R=R)
+    return out
+
+
+def distances_gradients(grad: Tensor, points: Tensor, centers: Tensor, R: float) -> list[Tensor]:
+    """The gradients of :func:`distances`, in the order of its tensors."""
+    points, centers = _contiguous(points, centers)
+    by_points, rows = torch.empty_like(points), points[:, 1:]
+    sums = points.new_empty(_programs(rows), *centers.shape)
+    if grad.numel():
+        _launch(_for_distances_gradients, rows, [points, centers, grad, by_points, sums], C=len(centers), R=R)
+    return [by_points, sums.sum(0)]
+
+
 def move_points(
     points: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], rate: Tensor, count: Tensor, settings: dict[str, Any]
 ) -> None:
@@ -530,3 +587,4 @@ _for_gated_points, _for_gated_points_gradients = Launcher(_gated_points), Launch
 _for_mixed_norm, _for_mixed_norm_gradients = Launcher(_mixed_norm), Launcher(_mixed_norm_gradients)
 _for_mixed_views, _for_mixed_views_gradients = Launcher(_mixed_views), Launcher(_mixed_views_gradients)
 _for_adam = Launcher(_adam)
+_for_distances, _for_distances_gradients = Launcher(_distances), Launcher(_distances_gradients)

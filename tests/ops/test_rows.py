@@ -12,7 +12,7 @@ from fused_cases import relative_error
 from hkconv.geometry.lorentz import lift
 from hkconv.language.loss import summed_loss
 from hkconv.models.translation import create_translator
-from hkconv.nn import HKAttention, HKBlock, HLinear, HNorm, linear, transformer
+from hkconv.nn import HDistance, HKAttention, HKBlock, HLinear, HNorm, linear, transformer
 from hkconv.nn.transformer import HFeedForward, HResidual
 from hkconv.ops import rows
 from hkconv.ops.reference import kernel_centroid
@@ -96,6 +96,45 @@ def test_gated_points_equal_plain(nodes, K, n, R, dtype, any_device, generator):
     parameters = [draw(generator, K, n), draw(generator, K), draw(generator, K)]
     tensors = [2 * draw(generator, nodes, K * (n + 1)), *parameters]
     assert_equals_plain(rows._GATED_POINTS, (R,), tensors, dtype, any_device)
+
+
+@pytest.mark.parametrize("nodes, C, n", [(1, 1, 1), (9, 1, 64), (130, 3, 5), (35, 7, 33)])
+@pytest.mark.parametrize("R", [1.0, 0.5])
+def test_distances_equal_plain(nodes, C, n, R, dtype, device, generator):
+    points = lift(draw(generator, nodes, n), -(R**-2))
+    assert_equals_plain(rows._DISTANCES, (R,), [points, draw(generator, C, n)], dtype, device)
+
+
+@pytest.mark.parametrize("radius", [1e-4, 4.0, 8.0])
+def test_distances_are_right_near_and_far(radius, device, generator):
+    space = torch.nn.functional.normalize(draw(generator, 6, 3), dim=-1)
+    points, centers = (lift(scale * np.sinh(radius) * space).float() for scale in (1.0, 0.99))
+    found = rows.distances(points.to(device), centers[:, 1:].to(device)).cpu().double()
+    expected = rows._DISTANCES.plain(points.double(), centers[:, 1:].double(), 1.0)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_a_point_at_a_center_has_no_distance_and_no_gradient(dtype, device, generator):
+    points = lift(draw(generator, 4, 3)).to(dtype).to(device).requires_grad_()
+    centers = points.detach()[:, 1:].clone().requires_grad_()
+    distances = rows.distances(points, centers)
+    assert (distances.diagonal() == 0).all()
+    for gradient in torch.autograd.grad(distances.diagonal().sum(), [points, centers]):
+        assert (gradient == 0).all()
+
+
+def test_a_distance_layer_has_the_same_gradients_by_its_kernel(dtype, device, generator, monkeypatch):
+    layer = HDistance(4, 3, curvature=-0.5).to(device, dtype)
+    points = lift(draw(generator, 2, 5, 4), -0.5).to(dtype).to(device)
+    found = []
+    for answer in (lambda *_: False, _has_fixed_curvature):
+        monkeypatch.setattr(rows, "are_fused", answer)
+        leaf = points.clone().requires_grad_()
+        # Time follows from space; by itself it has a gradient in the plain form alone.
+        out = layer(lift(leaf[..., 1:], -0.5))
+        found.append([out, *torch.autograd.grad(out.square().sum(), [leaf, layer.centers])])
+    for fused, plain in zip(*found):
+        torch.testing.assert_close(fused, plain)
 
 
 def test_gated_points_without_a_direction_are_the_origin(dtype, any_device, generator):
@@ -294,6 +333,7 @@ def test_a_linear_map_of_far_points_by_native_kernels(dtype, length, generator, 
     ((1.0,), rows._GATED_POINTS, [(0, 10), (2, 4), (2,), (2,)]),
     ((1e-5, 1.0), rows._MIXED_NORM, [(0, 5), (0, 5), (), (4,), (4,)]),
     ((1.0,), rows._MIXED_VIEWS, [(0, 5), (0, 5), (0, 5), (3, 5), (3, 3)]),
+    ((1.0,), rows._DISTANCES, [(0, 5), (3, 4)]),
 ])  # fmt: skip
 def test_no_rows_give_no_points_and_zero_gradients(numbers, operation, shapes, any_device):
     if not hasattr(rows.backend(torch.empty(0, device=any_device)), operation.name):
@@ -471,8 +511,8 @@ from triton.compiler import ASTSource
 from hkconv.ops import rows_cuda
 
 NUMBERS = {"rows": "i32", "stride": "i32"}
-CONSTANTS = {"K": 1, "n": 64, "R": 1.0, "TINY": 1e-38, "eps": 1e-5, "B": 16, "NP": 64}
-for name in ("lifted", "gated_points", "mixed_norm", "mixed_views"):
+CONSTANTS = {"K": 1, "C": 3, "n": 64, "R": 1.0, "TINY": 1e-38, "eps": 1e-5, "B": 16, "NP": 64}
+for name in ("lifted", "gated_points", "mixed_norm", "mixed_views", "distances"):
     for kernel in (getattr(rows_cuda, f"_{name}"), getattr(rows_cuda, f"_{name}_gradients")):
         constants = {key: CONSTANTS[key] for key in kernel.arg_names if key in CONSTANTS}
         kinds = {key: "constexpr" if key in constants else NUMBERS.get(key, "*fp32") for key in kernel.arg_names}
@@ -490,7 +530,7 @@ def test_the_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")[:-1]
-    assert len(lines) == 8 and all(line.endswith("True") for line in lines)
+    assert len(lines) == 10 and all(line.endswith("True") for line in lines)
 
 
 def test_a_translator_is_what_it_is_in_plain_pytorch(device, generator, monkeypatch):
