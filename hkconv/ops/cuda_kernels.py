@@ -216,7 +216,8 @@ def _mass(space, far, all_far, rest, direction, inverse, valid):
 
     That of ``square_of_far_sum`` of ``ops/native/by_edges.hpp``, which cancels nowhere.
     """
-    gap = tl.fma(direction, inverse, -space * (1 / tl.where(all_far > 0, all_far, 1)))
+    # Where less is far out, the last term is nothing beside the first, and the inverse may not be finite.
+    gap = tl.fma(direction, inverse, -space * (1 / tl.where(all_far > 1e-30, all_far, 1)))
     square = rest * (2 * all_far + rest) + all_far * _all(far * (gap * gap))
     return tl.sqrt(tl.where(valid[:, None, None], square, 1))
 

@@ -268,6 +268,19 @@ def test_messages_far_out_and_close_together_keep_their_precision(scale, toleran
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+@pytest.mark.parametrize("gate", [-87.5, -88.5, -200.0])
+def test_gates_that_are_all_but_closed_give_the_origin_and_no_nan(gate, device):
+    """Lengths have less than full precision there, and the inverse of their sum is infinite."""
+    problem = make_problem(torch.tensor([[0, 1, 2], [0, 0, 1]]), (3, 2), 2, 4, 5)
+    problem.leaves["gate_weight"].zero_()
+    problem.leaves["gate_bias"].fill_(gate)
+    problem.leaves["log_scale"].fill_(-2)
+    out, mass, gradients = outputs_and_gradients(problem, "fused", torch.float32, device)
+    torch.testing.assert_close(out.cpu(), lift(torch.zeros(2, 5)))
+    torch.testing.assert_close(mass.cpu(), torch.tensor([2.0, 1.0]))
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
 @pytest.mark.parametrize("size", [1e-19, 1e-22, 1e-30, 1e-40])
 def test_points_that_are_all_but_equal_are_told_apart_or_not_but_give_no_nan(size, device):
     """The square of their gap has less than full precision, or is 0."""
