@@ -367,7 +367,6 @@ def _pull_products(
 ):  # fmt: skip
     """Gradients of the directions of targets, of means, of weights and of the weights of time; records of edges."""
     k, j, lane = tl.arange(0, KP), tl.arange(0, NP), tl.arange(0, B)
-    one = tl.zeros([1], tl.int32)
     by_wt = tl.zeros([B, KP, NP], bias.dtype.element_ty)
     by_bias = tl.zeros([B, KP, NP], by_wt.dtype)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
@@ -381,11 +380,8 @@ def _pull_products(
         else:
             sum_of_weights = (tl.load(pointer + some + 1) - tl.load(pointer + some)).to(by_wt.dtype)
         mean_time, mean_space, level_of_mean = _spread(out, mass, grad_out, grad_mass, some, sum_of_weights, n, j, MASS)
-        # For the walk over the sources; all chunks of a hub write the same.
-        exists = (one + node) >= 0
-        mean = grad_mean + some.to(tl.int64) * (n + 1)
-        tl.store(mean + one, mean_time + tl.zeros([1], by_wt.dtype), mask=exists)
-        tl.store(mean + 1 + j, mean_space, mask=(j < n) & exists)
+        # For the walk over the sources, which reads the space alone; all chunks of a hub write the same.
+        tl.store(grad_mean + some.to(tl.int64) * (n + 1) + 1 + j, mean_space, mask=(j < n) & (node >= 0))
         mean_space = mean_space[None, None, :]
         by_own = tl.zeros([B, KP, NP], by_wt.dtype)
         for start in range(first, last, B):
