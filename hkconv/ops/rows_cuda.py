@@ -5,6 +5,7 @@ same input gives the same bits. In Triton's interpreter the same functions take 
 """
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -547,7 +548,8 @@ def move_points(
         settings: ``betas``, ``eps``, ``sign`` of the gradient and ``R``.
     """
     (beta1, beta2), farthest = settings["betas"], max_radius(points.dtype)
-    decay = {"LOG_BETA1": math.log(beta1), "LOG_BETA2": math.log(beta2), "KEEP1": 1 - beta1, "KEEP2": 1 - beta2}
+    log1, log2 = (math.log(max(beta, sys.float_info.min)) for beta in (beta1, beta2))  # 0 has none
+    decay = {"LOG_BETA1": log1, "LOG_BETA2": log2, "KEEP1": 1 - beta1, "KEEP2": 1 - beta2}
     limits = {"FARTHEST": farthest, "LONGEST": math.sinh(farthest)}
     tensors = [points, grad.contiguous(), *moments, rate, count]
     rows = points.view(-1, points.size(-1))[:, 1:]

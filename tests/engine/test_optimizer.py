@@ -625,6 +625,35 @@ def test_points_move_by_their_kernel_as_by_the_equations(radius, maximize, curva
         torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance * mine.abs().max().item())
 
 
+@pytest.mark.parametrize("betas", [(0.0, 0.95), (0.8, 0.0)], ids=str)
+def test_a_beta_of_zero_keeps_nothing_by_the_kernel_either(betas, generator, take_kernels):
+    start, gradients = (lorentz.lift(torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)) for _ in range(2))
+    moved = []
+    for take in (lambda: "cpu", take_kernels):
+        device = take()
+        point = geoopt.ManifoldParameter(start[0].to(device), manifold=Lorentz())
+        optimizer = RiemannianAdam([point], lr=0.1, betas=betas)
+        for gradient in gradients:
+            point.grad = gradient.to(device)
+            optimizer.step()
+        moved.append(point.detach().cpu())
+    torch.testing.assert_close(*moved)
+
+
+def test_points_of_each_network_move_by_its_rate_by_the_kernel_too(generator, take_kernels):
+    start, gradient = (lorentz.lift(torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)) for _ in range(2))
+    moved = []
+    for take in (lambda: "cpu", take_kernels):
+        device = take()
+        point = geoopt.ManifoldParameter(start.to(device), manifold=Lorentz())
+        point.grad = gradient.to(device)
+        rates = torch.tensor([0.1, 0.001, 0.02], device=device).view(3, 1, 1)
+        with torch.no_grad():
+            step_on_manifolds([point], [start_state(point, True)], make_group(lr=rates, capturable=True))
+        moved.append(point.detach().cpu())
+    torch.testing.assert_close(*moved)
+
+
 def radius_to_length(radius, curvature):
     R = (-curvature) ** -0.5
     return R * math.sinh(radius)
