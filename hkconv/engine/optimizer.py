@@ -75,8 +75,10 @@ def _step_by_kernel(point: geoopt.ManifoldParameter, state: State, group: dict[s
     """One kernel for the some hundred operations of :func:`_step`."""
     rate, count = group["lr"], state["step"]
     if not group["capturable"]:
-        given = torch.tensor([float(rate), count.item()], dtype=torch.float64)
-        rate, count = (given.pin_memory() if point.is_cuda else given).to(point.device, non_blocking=True)
+        # Each begins a row of 16 bytes, as a quick launch needs it.
+        given = torch.tensor([[float(rate), 0], [count.item(), 0]], dtype=torch.float64)
+        given = (given.pin_memory() if point.is_cuda else given).to(point.device, non_blocking=True)
+        rate, count = given[:, 0]
     elif not isinstance(rate, Tensor):
         rate = torch.full((), rate, dtype=torch.float64, device=point.device)
     R = curvature_radius(point.manifold.curvature)

@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+from types import SimpleNamespace
 
 import geoopt
 import pytest
@@ -12,6 +13,7 @@ from hkconv.errors import InputError
 from hkconv.geometry import lorentz
 from hkconv.geometry.manifold import Lorentz
 from hkconv.ops import rows
+from hkconv.ops.backends import ALIGNMENT
 
 SHAPES = ((5, 4), (4,), (2, 3, 4))
 
@@ -652,6 +654,19 @@ def test_points_of_each_network_move_by_its_rate_by_the_kernel_too(generator, ta
             step_on_manifolds([point], [start_state(point, True)], make_group(lr=rates, capturable=True))
         moved.append(point.detach().cpu())
     torch.testing.assert_close(*moved)
+
+
+def test_all_numbers_of_a_step_are_where_a_kernel_is_launched_quickest(monkeypatch):
+    """Without a look at its arguments, see Launcher."""
+    given = []
+    kernels = SimpleNamespace(move_points=lambda points, grad, moments, *numbers: given.extend(numbers[:2]))
+    monkeypatch.setattr(rows, "are_fused", lambda x, width, curvature: True)
+    monkeypatch.setattr(rows, "backend", lambda x: kernels)
+    point = geoopt.ManifoldParameter(lorentz.lift(torch.ones(2, 3)), manifold=Lorentz())
+    point.grad = torch.ones(2, 4)
+    step_on_manifolds([point], [start_state(point, capturable=False)], make_group(lr=0.25))
+    assert [number.item() for number in given] == [0.25, 1]
+    assert [number.data_ptr() % ALIGNMENT for number in given] == [0, 0]
 
 
 def radius_to_length(radius, curvature):
