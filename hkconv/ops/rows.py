@@ -99,6 +99,8 @@ def are_fused(x: Tensor, width: int, curvature: Curvature) -> bool:
     """True where there are CUDA kernels for rows like those of ``x``, of so many coordinates of space."""
     if x.device.type != "cuda" or not isinstance(curvature, int | float) or torch.compiler.is_compiling():
         return False
+    if x.dtype not in _PRECISIONS:  # Triton takes no roots of others
+        return False
     return 0 < width <= WIDEST and choose_backend("auto", x, None) == "cuda"
 
 

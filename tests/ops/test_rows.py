@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hkconv.language.loss import summed_loss
 from hkconv.models.translation import create_translator
 from hkconv.nn import HDistance, HKAttention, HKBlock, HLinear, HNorm, linear, transformer
 from hkconv.nn.transformer import HFeedForward, HResidual
-from hkconv.ops import rows
+from hkconv.ops import backends, rows
 from hkconv.ops.reference import kernel_centroid
 
 VALUE_TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
@@ -438,6 +439,16 @@ def test_half_as_many_operations_and_no_sum_of_squares_by_pytorch(device):
         layer(x).sum().backward()
     names = {event.key for event in seen.key_averages()}
     assert not names & {"aten::sqrt", "aten::linalg_vector_norm", "aten::sigmoid"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "fused"),
+    [(torch.float32, True), (torch.float64, True), (torch.bfloat16, False), (torch.float16, False)],
+    ids=str,
+)
+def test_kernels_of_a_gpu_are_for_single_and_double_precision(precision, fused, monkeypatch):
+    monkeypatch.setattr(backends, "_has_triton", lambda: True)
+    assert rows.are_fused(SimpleNamespace(device=torch.device("cuda"), dtype=precision), 2, -1.0) == fused
 
 
 def test_a_learned_curvature_takes_the_plain_form():
