@@ -51,6 +51,9 @@ GRAPHS = {
 }
 
 
+with_and_without_relu = pytest.mark.parametrize("rectify", [False, True], ids=["linear", "relu"])
+
+
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_equals_the_reference_on_every_kind_of_graph(graph, dtype, device):
     edge_index, size = GRAPHS[graph]
@@ -71,8 +74,10 @@ def test_equals_the_reference_for_every_option_and_curvature(relative, weighted,
     assert_equals_reference(problem, dtype, device)
 
 
-def test_equals_the_reference_without_biases(device):
-    assert_equals_reference(make_problem(random_edges(4, 4, 12), (4, 4), 3, 4, 4, bias=False), torch.float64, device)
+@with_and_without_relu
+def test_equals_the_reference_without_biases(rectify, device):
+    problem = make_problem(random_edges(4, 4, 12), (4, 4), 3, 4, 4, bias=False, rectify=rectify)
+    assert_equals_reference(problem, torch.float64, device)
 
 
 @pytest.mark.parametrize("relative", [True, False], ids=["relative", "direct"])
@@ -118,11 +123,28 @@ def test_a_layer_with_relu_has_second_derivatives(act, relative):
         assert relative_error(ours, expected) < 1e-9
 
 
-def test_hubs_cut_into_chunks_change_nothing(monkeypatch, device):
+@with_and_without_relu
+def test_hubs_cut_into_chunks_change_nothing(rectify, monkeypatch, device):
     monkeypatch.setattr(chunks, "SHORTEST", 4)
     monkeypatch.setattr(chunks, "LONGEST", 8)
     edge_index = torch.cat([random_edges(12, 12, 12), STAR, STAR.flip(0)], dim=1)
-    assert_equals_reference(make_problem(edge_index, (12, 12), 3, 4, 5, weighted=True), torch.float64, device)
+    problem = make_problem(edge_index, (12, 12), 3, 4, 5, weighted=True, rectify=rectify)
+    assert_equals_reference(problem, torch.float64, device)
+
+
+@with_and_without_relu
+@pytest.mark.parametrize("device", ["triton"], indirect=True)
+def test_programs_that_take_several_chunks_each_change_nothing(rectify, monkeypatch, device):
+    monkeypatch.setattr("hkconv.ops.cuda.PROGRAMS", 3)
+    problem = make_problem(random_edges(7, 2, 20), (7, 2), 3, 4, 5, weighted=True, rectify=rectify)
+    assert_equals_reference(problem, torch.float64, device)
+
+
+@pytest.mark.parametrize("graph", ["no edges", "isolated nodes", "bipartite"])
+def test_relu_equals_the_reference_where_nodes_have_no_edges(graph, device):
+    edge_index, size = GRAPHS[graph]
+    problem = make_problem(edge_index, size, K=3, m=4, n=5, rectify=True)
+    assert_equals_reference(problem, torch.float64, device)
 
 
 def test_targets_whose_weights_all_vanish_count_their_neighbors_alike(device):
