@@ -366,7 +366,7 @@ def _product_tile(KP: int, width: int, usual: int) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def _edge_tile(width: int, usual: int) -> dict[str, int]:
-    return {"B": max(1, min(EDGES_A_TILE, 256 // width, usual)), "num_warps": max(1, min(4, width // TILE))}
+    return {"B": max(1, min(EDGES_A_TILE, 256 // width, usual)), "num_warps": max(1, min(4, width // TILE_PER_WARP))}
 
 
 def _of_four(size: int) -> int:

@@ -3,8 +3,9 @@ r"""HKConv as one operator, ``hkconv::hk_conv``, with nothing of size edges x ke
 Without an activation, HLinear's products are linear in the two ends of an edge,
 :math:`W (u \ominus x) = W_s u_s - c\,W_s x_s + t' w_t`, so they are taken over *nodes*, here. What is left for an edge
 is a gather and a few multiply-adds, in :mod:`hkconv.ops.cpu` and :mod:`hkconv.ops.cuda`. Between forward and backward
-the products of the nodes are kept; of each edge nothing on a CPU, and on a GPU four numbers a kernel point. On the CPU
-small maps, and any with ``rectify``, where ReLU is the activation, are applied to each edge by itself.
+the products of the nodes are kept; of each edge nothing on a CPU, and on a GPU four numbers a kernel point and eleven
+more. Small maps on a CPU, and on either device maps of relative features with ``rectify``, where ReLU is the
+activation, are applied to each edge by itself.
 
 The operator lives on the hyperboloid of curvature -1: :math:`x/R` is a point of it, the centroid commutes with the
 scaling, and shares of distances do not change. Other curvatures, and the gradient of a learned one, are therefore a
