@@ -365,7 +365,8 @@ class _HKConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor | None, grad_mass: Tensor | None) -> tuple[Tensor | None, ...]:
-        tensors, (out, mass, *kept) = ctx.saved_tensors[:_TENSORS], ctx.saved_tensors[_TENSORS:]
+        saved = ctx.saved_tensors  # once: a checkpoint gives them a single time
+        tensors, (out, mass, *kept) = saved[:_TENSORS], saved[_TENSORS:]
         inputs, neighbors, *_ = _split((*tensors, *ctx.form))
         grads = torch.zeros_like(out) if grad_out is None else grad_out, grad_mass
         needed = ctx.needs_input_grad

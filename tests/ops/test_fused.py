@@ -7,11 +7,13 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from fused_cases import make_problem, outputs_and_gradients, random_edges, relative_error
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 from hkconv.errors import InputError
 from hkconv.geometry.lorentz import lift, ominus
@@ -414,6 +416,16 @@ def test_layer_gives_the_same_by_every_backend(options, dtype, device):
         found.append([out, *torch.autograd.grad(out[:, 1:].square().sum(), [point, *conv.parameters()])])
     for fused_value, expected in zip(*found):
         assert relative_error(fused_value.detach(), expected.detach()) < GRADIENT_TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("act", [None, "relu"])
+def test_a_layer_that_is_computed_again_for_its_gradients_has_the_same(act):
+    conv, x, edge_index = make_layer(act=act)
+    found = []
+    for call in (conv, partial(checkpoint, conv, use_reentrant=False)):
+        point = x.clone().requires_grad_()
+        found.append(torch.autograd.grad(call(point, edge_index).square().sum(), [point, *conv.parameters()]))
+    assert all(torch.equal(one, other) for one, other in zip(*found))
 
 
 def test_gradient_with_respect_to_x_lies_along_space_by_every_backend():
