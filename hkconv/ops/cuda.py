@@ -206,8 +206,9 @@ class _Pull(NamedTuple):
     @property
     def programs(self) -> tuple[int, int]:
         """Number of programs of the walk over targets and of that over sources."""
-        of_targets, of_sources = (min(PROGRAMS, by.chunks.size(0)) for by in (self.by_target, self.by_source))
-        return of_targets, of_sources
+        # Sums of wide layers are long, and their programs have several warps each.
+        most = PROGRAMS // _product_tile(self.shape["KP"], self.shape["NP"], self.by_target.usual)["num_warps"]
+        return min(most, self.by_target.chunks.size(0)), min(most, self.by_source.chunks.size(0))
 
     def shared(self) -> Tensor:
         """Room for the sums of each program for what all edges share."""
