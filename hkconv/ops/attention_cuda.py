@@ -334,6 +334,7 @@ def _forward(
         time_sums = own_sums
     # A second walk, with the scores of the first, sums what is lost to cancellation.
     again = 1
+    lost = far > 0
     for walk in range(2):
         if walk == 1:
             if KERNEL:
@@ -422,7 +423,8 @@ def _forward(
     far, rest, space = far * safe, rest * safe, space * safe[:, None]
     time = far + rest
     unit_mass = time * time - tl.sum(space * space, 1)
-    unit_mass = tl.where(unit_mass * CANCELS < time * time, rest * (2 * far + rest) + far * spread * safe, unit_mass)
+    # Rounded anew, the condition could hold for a query whose spread was not summed.
+    unit_mass = tl.where(lost, rest * (2 * far + rest) + far * spread * safe, unit_mass)
     unit_mass = tl.where(total > 0, tl.sqrt(unit_mass), 1)
     space = space / unit_mass[:, None]
     tl.store(mass + row, unit_mass, mask=here)

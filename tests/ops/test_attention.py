@@ -136,6 +136,17 @@ def test_float32_is_right_far_from_the_origin(radius, tolerance, aggregation, de
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+def test_what_is_lost_to_cancellation_is_summed_wherever_it_is_missed(device):
+    """Means whose squared mass is 1/32 of their squared time, but for rounding; another form is used from there on."""
+    far = torch.tensor(18.986133)
+    steps = far * (1 + torch.finfo(torch.float32).eps * torch.arange(-16, 16))
+    value = torch.stack([steps[:, None].expand(-1, 3), torch.tensor([4.0, -4.0, 0.0]).expand(32, -1)], dim=-1)
+    alike = torch.full((32, 3, 2), 0.3)
+    query, key, value = (lift(x[None]).to(device) for x in (alike[:, :1], alike, value))
+    expected = reference.attend(*(lift(x[..., 1:].double()) for x in (query, key, value)))
+    assert relative_error(attention.attend(query, key, value), expected) < 1e-4
+
+
 def test_same_bits_every_time(aggregation, device):
     leaves = make_leaves(1, 2, 2, 3, 4, 3 if aggregation == "kernel" else 0)
     first, second = (
