@@ -752,9 +752,10 @@ def _constants(n: int, kernels: int, padded: bool, causal: bool, is_long: bool) 
     # What one warp takes fits into its registers, and no sum waits for another.
     warps = max(1, min(4, widths["KP"] * widths["NP"] // 64))
     tile = {"ROWS": 16, "COLUMNS": 8 if kernels > 1 else 16, "num_warps": warps}
-    if is_long and not kernels:
+    if is_long and not kernels and widths["NP"] <= 64:
         tile = {"ROWS": 32, "COLUMNS": 32, "num_warps": 4}
-    return {**sizes, **widths, **tile}
+    # Points that are loaded ahead are in shared memory, of which a small GPU has 99 KiB for a program.
+    return {**sizes, **widths, **tile, "num_stages": max(1, min(3, 128 // widths["NP"]))}
 
 
 _launch_forward, _launch_backward = Launcher(_forward), Launcher(_backward)

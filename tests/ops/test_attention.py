@@ -3,6 +3,10 @@
 Everything that can runs over both backends: native, and Triton, in its interpreter where there is no GPU.
 """
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from fused_cases import relative_error
@@ -190,3 +194,31 @@ def test_operator_keeps_torchs_rules(aggregation):
     given |= {"steepness": torch.tensor(0.5, dtype=torch.float64), "padding": PADDING[:, :3]}
     inputs = [given.get(name) for name in attention.AttentionInputs._fields]
     torch.library.opcheck(torch.ops.hkconv.hk_attention, (*inputs, True))
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from hkconv.ops import attention_cuda
+
+NUMBERS = dict.fromkeys(("T", "S", "B", "dim", "program", "programs"), "i32")
+for n, kernels in ((64, 0), (256, 0), (16, 4)):
+    constants = {**attention_cuda._constants(n, kernels, False, True, True), "TO_KEY": True, "POINTS": True}
+    options = {name: constants.pop(name) for name in ("num_warps", "num_stages")}
+    kernel = attention_cuda._backward
+    kinds = {name: "constexpr" if name in constants else NUMBERS.get(name, "*fp32") for name in kernel.arg_names}
+    source = ASTSource(fn=kernel, signature=kinds, constexprs=constants)
+    print(triton.compile(source, target=GPUTarget("cuda", 89, 32), options=options).metadata.shared)
+"""
+
+
+def test_the_kernels_fit_into_the_shared_memory_of_a_gpu_that_is_not_here(tmp_path):
+    """The interpreter takes more than the compiler does; the backward pass needs most."""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    needed = [int(line) for line in done.stdout.split()]
+    assert len(needed) == 3 and max(needed) <= 99 * 1024
