@@ -98,6 +98,12 @@ def _square_lengths(pointer, index, valid, j, n: tl.constexpr):
 
 
 @triton.jit
+def _any(x):
+    """True if any pair of a tile (rows, columns) has it."""
+    return tl.max(tl.max(x.to(tl.int32), 1), 0) > 0
+
+
+@triton.jit
 def _excess(row, column, row_seen, column_seen, row_time, column_time, product, dim):
     """δ and row_t - column_t of all pairs of a tile; see geometry.relative, whose form is taken where one cancels.
 
@@ -108,7 +114,7 @@ def _excess(row, column, row_seen, column_seen, row_time, column_time, product, 
     delta = plain
     gap = row_time - column_time
     cancels = (plain * CANCELS < both) | (plain != plain)
-    if tl.max(tl.max((cancels & row_seen & column_seen).to(tl.int32), 1), 0) > 0:
+    if _any(cancels & row_seen & column_seen):
         unit = 1 / tl.maximum(row_time, column_time)
         per_sum = 1 / (row_time + column_time)
         nearer = row_time < column_time
@@ -152,12 +158,6 @@ def _store_points(pointer, index, valid, space, j, n: tl.constexpr):
     tl.store(pointer + index * (n + 1), tl.zeros_like(tl.sum(space, 1)), mask=valid)
     place = pointer + index[:, None] * (n + 1) + 1 + j[None, :]
     tl.store(place, space, mask=valid[:, None] & (j < n)[None, :])
-
-
-@triton.jit
-def _any(x):
-    """True if any pair of a tile (rows, columns) has it."""
-    return tl.max(tl.max(x.to(tl.int32), 1), 0) > 0
 
 
 @triton.jit
@@ -518,7 +518,6 @@ def _backward(
         mine = shared + (head * programs + program + tl.program_id(0)) * (P + K * (n + 2))
         all_products = grad_product + row[:, None, None] * P + k[None, :, None] * n + j[None, None, :]
         tl.store(all_products, tl.zeros([ROWS, KP, NP], s.dtype), mask=here[:, None, None] & inside[None, :, :])
-        tl.store(mine + k[:, None] * n + j[None, :], tl.zeros([KP, NP], s.dtype), mask=inside)
         tl.debug_barrier()
     for start in range(first, last, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
@@ -706,7 +705,7 @@ def gradients(
     if kernel is not None:
         own, value_product = torch.empty_like(kernel.own), torch.empty_like(kernel.value_product)
         own_product = torch.empty_like(kernel.own_product)
-        # The time of kernel points has no gradient, and stays zero.
+        # Sums begin at zero, where the time of kernel points stays: it has no gradient.
         shared = query.new_zeros(H, sum(blocks), K * (2 * coordinates + 1))
     given = [*_pointers(pairs), *outputs, grad_out, torch.empty_like(grad_out)]
     sides = ([query, own, own_product], [key, value, value_product])
