@@ -30,6 +30,8 @@ from hkconv.options import (
 
 # Where a run happens, how long it goes on and where its files are does not change what it has computed so far.
 FREE_ON_RESUME = {"train", "valid", "bert", "steps", "minutes", "device", "capture", "out"}
+# The models that have more than the first of an option's choices.
+CHOOSE = {"form": ("hkn",), "output": ("hkn", "hybonet")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,11 @@ class TranslationRecipe(Options):
             raise InputError(f"batch_tokens must be at least max_length = {self.max_length}, got {self.batch_tokens}")
         if (self.model == "bibert") != (self.bert is not None):
             raise InputError(f"bert must name a folder for the model bibert, and for no other, got {self.bert!r}")
+        for name, models in CHOOSE.items():
+            default, value = getattr(TranslationRecipe, name), getattr(self, name)
+            if self.model not in models and value != default:
+                message = f"{name} must be {default} for the model {self.model}, got {value!r}"
+                raise InputError(f"{message}: the choice is for {' and '.join(models)}")
 
 
 def make_translation_recipe(values: Mapping[str, Any]) -> TranslationRecipe:

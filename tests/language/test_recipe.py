@@ -20,6 +20,11 @@ def test_a_recipe_survives_being_written():
         ({"model": "bibert"}, "bert must name a folder for the model bibert"),
         ({"model": "hkn", "bert": "x"}, "bert must name a folder for the model bibert, and for no other, got 'x'"),
         ({"form": "flat"}, "form must be paper or views, got 'flat'"),
+        ({"model": "hybonet", "form": "views"}, "form must be paper for the model hybonet, got 'views': .* for hkn"),
+        (
+            {"model": "transformer", "output": "planes"},
+            "output must be distance for the model transformer, got 'planes': the choice is for hkn and hybonet",
+        ),
         ({"minutes": 0}, "minutes must be a number above 0 and at most 1000000000 or none, got 0"),
     ],
 )
