@@ -43,13 +43,13 @@ from hkconv.geometry.lorentz import lift
 from hkconv.language import runs
 from hkconv.language.batches import Buckets
 from hkconv.language.corpus import Corpus, encode_corpus
-from hkconv.language.recipe import TranslationRecipe
+from hkconv.language.recipe import FREE_ON_RESUME, TranslationRecipe
 from hkconv.language.task import TranslationTask, make_optimizer
 from hkconv.language.tokenizer import learn_tokenizer, load_tokenizer, save_tokenizer
 from hkconv.models.translation.hyperbolic_transformer import HyperbolicTransformer, LorentzEmbedding
 from hkconv.nn import HNorm
 from hkconv.nn.transformer import HResidual
-from hkconv.options import Interval
+from hkconv.options import COUNT, Interval
 
 RESULTS = Path(__file__).parent / "results"
 Change = Callable[[HyperbolicTransformer], Any]
@@ -156,14 +156,18 @@ CHANGES: dict[str, Change] = {
     "sums": with_sums,
     "norms-first": with_norms_first,
 }
-NUMBERED: dict[str, Callable[[float, HyperbolicTransformer], Any]] = {
-    "temperature": with_temperature,
-    "radius": with_radius,
-    "share": with_share,
+FACTOR = Interval(0.0, 1e6, above=True)
+NUMBERED: dict[str, tuple[Interval, Callable[[float, HyperbolicTransformer], Any]]] = {
+    "temperature": (FACTOR, with_temperature),
+    "radius": (FACTOR, with_radius),
+    "share": (Interval(0.0, 1.0, above=True, below=True), with_share),
 }
 # Kinds of parameters whose learning rate a number multiplies: points of the vocabulary, lengths of HLinear with shares
 # of residuals and the temperature, and norms.
 STRETCHED = ("points", "scalars", "norms")
+OPTIONS = TranslationRecipe.options().keys() - FREE_ON_RESUME - {
+    *("model", "source", "target", "merges", "max_length", "seed")
+}  # fmt: skip
 # One change at a time to what was best here on a CPU, and what that is a change of.
 DEFAULT = (
     *("transformer", "transformer+lr=2.0", "transformer+lr=8.0"),
@@ -204,23 +208,28 @@ class Variant:
 
 
 def read_variant(name: str) -> Variant:
-    """Read a name such as ``hkn+form=views+lr=2.0+free-targets``; all but changes are options of a recipe."""
+    """Read a name such as ``hkn+form=views+lr=2.0+free-targets``; all but changes are options of a recipe.
+
+    What all trainings of a folder share is no part of a name.
+    """
     model, *parts = name.split("+")
     found = Variant({"model": model}, [], {})
     for part in parts:
         key, _, value = part.partition("=")
         if part in CHANGES:
             found.changes.append(CHANGES[part])
-        elif key in TranslationRecipe.options():
-            found.recipe[key] = yaml.safe_load(value)
-        elif key in NUMBERED or key in STRETCHED:
-            number = Interval(0.0, 1e6, above=True).check(key, value)
-            if key in STRETCHED:
-                found.stretch[key] = number
-            else:
-                found.changes.append(partial(NUMBERED[key], number))
+        elif key in OPTIONS:
+            try:
+                found.recipe[key] = yaml.safe_load(value)
+            except yaml.YAMLError:
+                raise InputError(f"{key} must be a value, got {value!r}") from None
+        elif key in STRETCHED:
+            found.stretch[key] = FACTOR.check(key, value)
+        elif key in NUMBERED:
+            interval, change = NUMBERED[key]
+            found.changes.append(partial(change, interval.check(key, value)))
         else:
-            raise unknown_name("change", key, [*CHANGES, *NUMBERED, *STRETCHED, *TranslationRecipe.options()])
+            raise unknown_name("change", part, [*CHANGES, *NUMBERED, *STRETCHED, *sorted(OPTIONS)])
     if found.changes and model not in ("hkn", "hybonet"):
         raise InputError(f"changes of the model are for hkn and hybonet, got {name}")
     return found
@@ -357,13 +366,14 @@ def prepare(folder: Path, common: dict[str, Any]) -> None:
     texts = {
         part: find_parallel_text(getattr(recipe, part), recipe.source, recipe.target) for part in ("train", "valid")
     }
+    # Before what depends on them: another call goes on where this one was killed.
+    write_json(settings, kept)
     if not (folder / runs.TOKENIZER_FILE).exists():
         save_tokenizer(learn_tokenizer(texts["train"], recipe.merges), folder / runs.TOKENIZER_FILE)
     tokenizer = load_tokenizer(folder / runs.TOKENIZER_FILE)
     for part, text in texts.items():
         if not (folder / runs.CORPUS_FOLDER / f"{part}.json").exists():
             encode_corpus(text, tokenizer, recipe.max_length, folder / runs.CORPUS_FOLDER, part)
-    write_json(settings, kept)
 
 
 def run(jobs: list[Job], workers: int, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -412,6 +422,7 @@ def main() -> None:
     if not options.show:
         # As the recorded runs of IWSLT'14.
         common = {**{name: getattr(options, name) for name in sizes}, "lr": 4.0, "warmup": 1000}
+        workers = COUNT.check("workers", options.workers)
         common |= {name: getattr(options, name) for name in ("train", "valid", "device", "capture")}
         for name in options.variants:
             TranslationRecipe(**{**common, **read_variant(name).recipe})
@@ -419,7 +430,7 @@ def main() -> None:
         until = time.time() + 60 * options.minutes
         make = partial(Job, common=common, folder=options.runs, table=options.out, until=until)
         jobs = [make(name, seed) for seed in options.seeds for name in options.variants]
-        run(jobs, options.workers, partial(print, flush=True))
+        run(jobs, workers, partial(print, flush=True))
     print("\n".join(show(read(options.out))))
 
 

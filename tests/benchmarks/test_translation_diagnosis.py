@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import translation_diagnosis
 from toy_translation import SMALL, write_toy
 from translation_cases import SIZES, sentences, shifted
 from translation_diagnosis import COLUMNS, DEFAULT, Job, prepare, read, read_variant, run, show, stretched
@@ -89,6 +90,20 @@ def test_folders_of_other_settings_are_refused(jobs):
         jobs(("hkn",), dim=4)
 
 
+def test_a_folder_whose_making_was_killed_is_gone_on_with_or_refused(jobs, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(translation_diagnosis, "encode_corpus", killed)
+        jobs(("hkn",))
+    with pytest.raises(InputError, match="name another folder"):
+        jobs(("hkn",), merges=5)
+    (job,) = jobs(("hkn",))
+    run([job], 1)
+    assert job.has_ended()
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_change_makes_another_model_that_learns(change, generator):
     torch.manual_seed(0)
@@ -130,18 +145,29 @@ def test_stretches_multiply_the_rate_of_their_kind_alone():
         assert after == by * before, name
 
 
-def test_names_are_read_and_wrong_ones_refused():
+def test_names_are_read():
     variant = read_variant("hkn+form=views+lr=2+clip=10.0+points=0.3+sums")
     assert variant.recipe == {"model": "hkn", "form": "views", "lr": 2, "clip": 10.0}
     assert variant.stretch == {"points": 0.3} and len(variant.changes) == 1
     for name in DEFAULT:
         read_variant(name)
-    with pytest.raises(InputError, match="unknown change 'summs'; did you mean 'sums'"):
-        read_variant("hkn+summs")
-    with pytest.raises(InputError, match="radius must be a number above 0"):
-        read_variant("hkn+radius=-1")
-    with pytest.raises(InputError, match="changes of the model are for hkn and hybonet"):
-        read_variant("transformer+sums")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("hkn+summs", "unknown change 'summs'; did you mean 'sums'"),
+        ("hkn+sums=3", "unknown change 'sums=3'; did you mean 'sums'"),
+        ("hkn+steps=3", "unknown change 'steps=3'"),
+        ("hkn+radius=-1", "radius must be a number above 0"),
+        ("hkn+share=1", "share must be a number above 0 and below 1"),
+        ("hkn+lr=[", "lr must be a value, got '\\['"),
+        ("transformer+sums", "changes of the model are for hkn and hybonet"),
+    ],
+)
+def test_wrong_names_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        read_variant(name)
 
 
 def test_the_table_is_shown_lowest_loss_first(tmp_path):
