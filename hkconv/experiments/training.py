@@ -210,7 +210,7 @@ def _circumstances(device: torch.device) -> dict[str, Any]:
         "device": describe_device(device),
         "versions": versions(),
         "commit": source_commit(),
-        "when": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "when": datetime.now(UTC).isoformat(timespec="minutes").replace("+00:00", "Z"),
     }
 
 
