@@ -60,12 +60,12 @@ def pack(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     And the kernel points, in Klein coordinates behind their times.
     """
     K, n, width = inputs.weight.shape
-    P = (K * (n + 1) + 3) // 4 * 4
+    P = _of_four(K * (n + 1))
     new = inputs.weight.new_empty
     packed = new(P, width), new(P), new(P), new(K), new(K, width)
     given = [inputs.weight if value is None else value.contiguous() for value in inputs[2:8]]
-    absent = {"BIAS": inputs.bias is not None, "GATE_BIAS": inputs.gate_bias is not None}
-    _launch_pack(_parameter_rows(P, width), [*given, *packed], K=K, n=n, width=width, P=P, **absent, **_tile(width))
+    present = {"BIAS": inputs.bias is not None, "GATE_BIAS": inputs.gate_bias is not None}
+    _launch_pack(_parameter_rows(P, width), [*given, *packed], K=K, n=n, width=width, P=P, **present, **_tile(width))
     return packed
 
 

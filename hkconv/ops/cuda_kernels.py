@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from hkconv.ops.cuda_parts import _arcosh1p, _points, _relate, _sigmoid, _time
+from hkconv.ops.cuda_walks import _chunk
 
 # Columns of the record of an edge, behind K shares, K lengths, K squared Klein distances to the kernel points and K
 # inverse norms of directions: what these are made with (see `_direction`), the sum of the distances, the boost, and the
@@ -240,6 +241,19 @@ def _products_of_node(
 
 
 @triton.jit
+def _read_edges(
+    source_product, other, seen, e, valid, px, b, wt, k, j, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    R: tl.constexpr, RELATIVE: tl.constexpr, EDGES: tl.constexpr,
+):  # fmt: skip
+    """Rows of records, directions (edges, K, n), and shares and lengths (edges, K, 1) of the edges into a target."""
+    row = e.to(tl.int64)
+    of_product = row if EDGES else tl.load(other + e, mask=valid, other=0)
+    pu = _directions(source_product, of_product, K, n, P, k, j, valid)
+    direction = _direction(pu, px, b, wt, seen, row, R, 4 * K, valid, RELATIVE, EDGES)
+    return row, direction, _of_kernels(seen, row, R, 0, k, K, valid), _of_kernels(seen, row, R, K, k, K, valid)
+
+
+@triton.jit
 def _forward(
     source_product, target_product, bias, time_weight, weight, chunks, other, seen, out, mass, hub_sums,
     m: tl.constexpr, n: tl.constexpr, K: tl.constexpr, P: tl.constexpr, R: tl.constexpr, D: tl.constexpr,
@@ -247,11 +261,9 @@ def _forward(
     RELATIVE: tl.constexpr, EDGES: tl.constexpr, WEIGHTED: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """The centroid of a target's messages, or the sums over a chunk of a hub's (as ``_finish_hubs`` adds them)."""
-    chunk = chunks + tl.program_id(0) * 4
-    node = tl.load(chunk)
+    node, first, last, slot = _chunk(chunks, tl.program_id(0))
     if node < 0:
         return
-    first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
     k, j, lane = tl.arange(0, KP), tl.arange(0, NP), tl.arange(0, B)
     px, b, wt = _products_of_node(target_product, bias, time_weight, node, K, n, P, k, j, RELATIVE, EDGES)
     dtype: tl.constexpr = bias.dtype.element_ty
@@ -260,11 +272,10 @@ def _forward(
     spreads = tl.zeros([B, 1, 1], dtype)
     for start in range(first, last, B):
         e = start + lane
-        valid, row = e < last, e.to(tl.int64)
-        of_product = row if EDGES else tl.load(other + e, mask=valid, other=0)
-        pu = _directions(source_product, of_product, K, n, P, k, j, valid)
-        direction = _direction(pu, px, b, wt, seen, row, R, 4 * K, valid, RELATIVE, EDGES)
-        share, length = _of_kernels(seen, row, R, 0, k, K, valid), _of_kernels(seen, row, R, K, k, K, valid)
+        valid = e < last
+        row, direction, share, length = _read_edges(
+            source_product, other, seen, e, valid, px, b, wt, k, j, n, K, P, R, RELATIVE, EDGES
+        )
         norm = tl.sqrt(tl.sum(direction * direction, 2, keep_dims=True))
         inverse = tl.where(norm > 0, 1 / tl.where(norm > 0, norm, 1), 0)
         length = tl.where(norm > 0, length, 0)
@@ -370,9 +381,7 @@ def _pull_products(
     by_wt = tl.zeros([B, KP, NP], bias.dtype.element_ty)
     by_bias = tl.zeros([B, KP, NP], by_wt.dtype)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
-        chunk = chunks + item * 4
-        node = tl.load(chunk)
-        first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
+        node, first, last, slot = _chunk(chunks, item)
         px, b, wt = _products_of_node(target_product, bias, time_weight, node, K, n, P, k, j, RELATIVE, EDGES)
         some = tl.maximum(node, 0)
         if WEIGHTED:
@@ -386,11 +395,10 @@ def _pull_products(
         by_own = tl.zeros([B, KP, NP], by_wt.dtype)
         for start in range(first, last, B):
             e = start + lane
-            valid, row = e < last, e.to(tl.int64)
-            of_product = row if EDGES else tl.load(other + e, mask=valid, other=0)
-            pu = _directions(source_product, of_product, K, n, P, k, j, valid)
-            direction = _direction(pu, px, b, wt, seen, row, R, 4 * K, valid, RELATIVE, EDGES)
-            share, length = _of_kernels(seen, row, R, 0, k, K, valid), _of_kernels(seen, row, R, K, k, K, valid)
+            valid = e < last
+            row, direction, share, length = _read_edges(
+                source_product, other, seen, e, valid, px, b, wt, k, j, n, K, P, R, RELATIVE, EDGES
+            )
             inverse = _of_kernels(seen, row, R, 3 * K, k, K, valid)
             length = tl.where(inverse > 0, length, 0)
             level, part = tl.sqrt(1 + length * length), share * length * inverse
@@ -462,9 +470,7 @@ def _pull_edges(
     by_vt, by_scale = tl.zeros([B, KP], dtype), tl.zeros([B, KP], dtype)
     by_points = tl.zeros([KP, MP], dtype)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
-        chunk = chunks + item * 4
-        node = tl.load(chunk)
-        first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
+        node, first, last, slot = _chunk(chunks, item)
         exists = (one + node) >= 0
         x = _points(target, one + node, m, i, exists) + tl.zeros([B, MP], dtype)
         x_time = _time(x)
@@ -553,9 +559,7 @@ def _pull_sources(
     wt = _directions(time_weight, one, K, n, P, k, j, yes) if RELATIVE and not EDGES else 0.0
     by_bias, by_gate_bias = tl.zeros([KP, NP], p.dtype), tl.zeros([KP], p.dtype)
     for item in range(tl.program_id(0), count, tl.num_programs(0)):
-        chunk = chunks + item * 4
-        node = tl.load(chunk)
-        first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
+        node, first, last, slot = _chunk(chunks, item)
         exists = (one + node) >= 0
         u = _points(source, one + node, m, i, exists)
         pu = 0.0 if EDGES else _directions(source_product, one + node, K, n, P, k, j, exists)

@@ -23,6 +23,13 @@ _asserted = IdentityCache()
 
 
 @triton.jit
+def _chunk(chunks, item):
+    """Node, first and last edge, and slot of a chunk; see :class:`hkconv.ops.chunks.Chunks`."""
+    chunk = chunks + item * 4
+    return tl.load(chunk), tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
+
+
+@triton.jit
 def _add_chunks(hubs, hub_sums, sums, width: tl.constexpr, BLOCK: tl.constexpr):
     """Add the rows of a hub's chunks, in order."""
     hub = hubs + tl.program_id(0) * 3

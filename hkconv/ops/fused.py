@@ -292,7 +292,10 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 @torch.library.impl("hkconv::hk_conv_backward", ("cpu", "cuda"))
 def _backward(*arguments: Any) -> list[Tensor]:
     inputs, neighbors, form, (out, mass, grad_out, grad_mass, points_too) = _split(arguments)
-    _, prepared = _aggregate(inputs, neighbors, form)
+    backend = _backend(inputs.x_source)
+    prepared = None if backend.multiplies_edges(inputs, *form) else _prepare(inputs, neighbors, form)
+    if prepared is not None and prepared.edges.record is not None:
+        backend.aggregate(prepared.edges, neighbors)  # which fills the records
     return _gradients(inputs, neighbors, form, prepared, (out, mass), (grad_out, grad_mass), points_too)
 
 

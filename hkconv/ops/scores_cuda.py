@@ -11,18 +11,16 @@ from torch import Tensor
 
 from hkconv.ops.backends import Launcher
 from hkconv.ops.cuda_parts import TILE, TILE_PER_WARP, _arcosh1p, _points, _power_of_two, _relate, _time
-from hkconv.ops.cuda_walks import _add_gradients_of_hubs, _by_source, _by_target, _Rows, _Work, assert_inside
+from hkconv.ops.cuda_walks import _add_gradients_of_hubs, _by_source, _by_target, _chunk, _Rows, _Work, assert_inside
 from hkconv.ops.neighbors import Neighbors
 
 
 @triton.jit
 def _forward(query, key, chunks, other, out, n: tl.constexpr, B: tl.constexpr, NP: tl.constexpr):
     """d² of a chunk of a target's edges."""
-    chunk = chunks + tl.program_id(0) * 4
-    node = tl.load(chunk)
+    node, first, last, _ = _chunk(chunks, tl.program_id(0))
     if node < 0:
         return
-    first, last = tl.load(chunk + 1), tl.load(chunk + 2)
     i = tl.arange(0, NP)
     one = tl.zeros([1], tl.int32)
     own = _points(query, one + node, n, i, one == 0) + tl.zeros([B, NP], query.dtype.element_ty)
@@ -42,11 +40,9 @@ def _backward(
     n: tl.constexpr, TO_SOURCE: tl.constexpr, B: tl.constexpr, NP: tl.constexpr,
 ):  # fmt: skip
     """Sums over a chunk of a node's edges, which are the node's gradient if there is no other chunk."""
-    chunk = chunks + tl.program_id(0) * 4
-    node = tl.load(chunk)
+    node, first, last, slot = _chunk(chunks, tl.program_id(0))
     if node < 0:
         return
-    first, last, slot = tl.load(chunk + 1), tl.load(chunk + 2), tl.load(chunk + 3)
     i = tl.arange(0, NP)
     one = tl.zeros([1], tl.int32)
     own = _points(points, one + node, n, i, one == 0) + tl.zeros([B, NP], points.dtype.element_ty)
