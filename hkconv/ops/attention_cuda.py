@@ -276,6 +276,24 @@ def _mass(
 
 
 @triton.jit
+def _sum_up(
+    pair, bias, time_weight, delta, rest, unit, norm, lengths, share, dim,
+    n: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+):  # fmt: skip
+    """Openings of the gates, lengths, norms or 1, weights of the directions in a message, and their inner products with
+    it, (rows, columns, KP); squares of its mass and length (rows, columns)."""
+    opening = _gates(pair, bias, time_weight, delta, rest, n, K, KP)
+    length = tl.where(norm > 0, lengths * opening, 0)
+    norm = tl.where(norm > 0, norm, 1)
+    part = share * length / norm
+    inner = _against(pair, bias, time_weight, delta, rest, unit, part, dim, n, K, KP)
+    mass_square, long = _mass(
+        pair, bias, time_weight, delta, rest, unit, norm, length, share, part, inner, dim, n, K, KP
+    )
+    return opening, length, norm, part, inner, mass_square, long
+
+
+@triton.jit
 def _visible(
     row, column, rows, columns, padding, batch, T, S, PADDED: tl.constexpr, CAUSAL: tl.constexpr, TO_KEY: tl.constexpr
 ):  # fmt: skip
@@ -381,13 +399,8 @@ def _forward(
                     value + column_at, own + row_at, pair, bias, time_weight, points, own, here[:, None], delta, change,
                     unit, dim, n, K, KP, NP, False,
                 )  # fmt: skip
-                opening = _gates(pair, bias, time_weight, delta, change, n, K, KP)
-                length = tl.where(norm > 0, lengths * opening, 0)
-                norm = tl.where(norm > 0, norm, 1)
-                part = share * length / norm
-                along = _against(pair, bias, time_weight, delta, change, unit, part, dim, n, K, KP)
-                unit_mass, inner = _mass(
-                    pair, bias, time_weight, delta, change, unit, norm, length, share, part, along, dim, n, K, KP
+                _, _, _, part, _, unit_mass, inner = _sum_up(
+                    pair, bias, time_weight, delta, change, unit, norm, lengths, share, dim, n, K, KP
                 )
                 long = tl.sqrt(inner / unit_mass)
                 part = part / tl.sqrt(unit_mass)[:, :, None]
@@ -577,13 +590,8 @@ def _backward(
                 u_at, x_at, pair, bias, time_weight, points, gradient, gradient_seen, delta, rest, unit, dim,
                 n, K, KP, NP, True,
             )  # fmt: skip
-            opening = _gates(pair, bias, time_weight, delta, rest, n, K, KP)
-            length = tl.where(norm > 0, lengths * opening, 0)
-            norm = tl.where(norm > 0, norm, 1)
-            part = share * length / norm
-            inner = _against(pair, bias, time_weight, delta, rest, unit, part, dim, n, K, KP)
-            mass_square, long = _mass(
-                pair, bias, time_weight, delta, rest, unit, norm, length, share, part, inner, dim, n, K, KP
+            opening, length, norm, part, inner, mass_square, long = _sum_up(
+                pair, bias, time_weight, delta, rest, unit, norm, lengths, share, dim, n, K, KP
             )
             per_mass = 1 / tl.sqrt(mass_square)
             message_time = tl.sqrt(1 + long / mass_square)

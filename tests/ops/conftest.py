@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -34,3 +39,19 @@ def _take_roots_as_a_gpu(monkeypatch) -> None:
         return np.sqrt(np.where(below, values.dtype.type(0), values))
 
     monkeypatch.setattr(InterpreterBuilder, "create_sqrt", lambda self, value: self.unary_op(value, flushed))
+
+
+@pytest.fixture
+def run_with_the_compiler(tmp_path) -> Callable[[str], list[str]]:
+    """Run a program in a process whose Triton compiles, and interprets nothing; returns the lines it prints."""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+
+    def run(program: str) -> list[str]:
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run

@@ -3,10 +3,6 @@
 Everything that can runs over both backends: native, and Triton, in its interpreter where there is no GPU.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from fused_cases import relative_error
@@ -213,12 +209,7 @@ for n, kernels in ((64, 0), (256, 0), (16, 4)):
 """
 
 
-def test_the_kernels_fit_into_the_shared_memory_of_a_gpu_that_is_not_here(tmp_path):
+def test_the_kernels_fit_into_the_shared_memory_of_a_gpu_that_is_not_here(run_with_the_compiler):
     """The interpreter takes more than the compiler does; the backward pass needs most."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
-    environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    needed = [int(line) for line in done.stdout.split()]
+    needed = [int(line) for line in run_with_the_compiler(COMPILE)]
     assert len(needed) == 3 and max(needed) <= 99 * 1024

@@ -1,8 +1,5 @@
 """What layers do to single points by kernels, against the plain forms in float64."""
 
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -533,14 +530,9 @@ for name in ("lifted", "gated_points", "mixed_norm", "mixed_views", "distances")
 """
 
 
-def test_the_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
+def test_the_kernels_compile_for_a_gpu_that_is_not_here(run_with_the_compiler):
     """The interpreter takes more than the compiler does."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
-    environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.split("\n")[:-1]
+    lines = run_with_the_compiler(COMPILE)
     assert len(lines) == 10 and all(line.endswith("True") for line in lines)
 
 
